@@ -1,0 +1,1 @@
+"""The engine: replays workflow bodies, runs steps, and moves runs forward."""

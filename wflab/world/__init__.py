@@ -1,0 +1,1 @@
+"""Worlds: where runs live. `protocol` says what one can do; `sqlite` is the default."""

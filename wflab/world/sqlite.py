@@ -1,0 +1,165 @@
+"""The World on SQLite: one file, any number of processes of one machine."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
+from sqlalchemy.exc import DatabaseError
+from sqlalchemy.pool import StaticPool
+
+from wflab.errors import SchemaVersionError, WorldUnavailableError
+from wflab.world import schema
+from wflab.world.sql import SqlWorld
+
+__all__ = ["SqliteWorld"]
+
+T = TypeVar("T")
+_now_s = time.monotonic
+
+
+class SqliteWorld(SqlWorld):
+    """Runs in a SQLite file, in WAL mode: one writer at a time, readers never wait.
+
+    Args:
+        url: `sqlite:///path/to/file.db`, or `sqlite://` for a database in memory.
+        synchronous: `NORMAL` (a power cut may undo the last commits, a crashed process never does) or `FULL`.
+        patience_s: how long a write waits for other programs that have the file locked, in seconds.
+    """
+
+    def __init__(
+        self, url: str | URL, *, synchronous: Literal["NORMAL", "FULL"] = "NORMAL", patience_s: float = 10.0
+    ) -> None:
+        parsed = make_url(url)
+        in_memory = parsed.database in (None, "", ":memory:")
+        if not in_memory:
+            parsed = parsed.set(database=str(Path(str(parsed.database)).expanduser().absolute()))
+        self.url = parsed.render_as_string()
+        self.synchronous = synchronous
+        self.patience_s = patience_s
+        self._in_memory = in_memory
+        self._engine = create_engine(
+            parsed,
+            # Driver-level transactions are begun by hand, since only `begin immediate` asks for the write lock at once.
+            connect_args={"check_same_thread": False, "isolation_level": None, "timeout": 0.25},
+            **({"poolclass": StaticPool} if in_memory else {}),
+        )
+        event.listen(self._engine, "connect", self._configure)
+        self._writer: Connection | None = None
+        self._data_version: int | None = None
+        self._lock = threading.RLock()
+
+    def _configure(self, connection: sqlite3.Connection, _record: object) -> None:
+        if not self._in_memory:
+            connection.execute("pragma journal_mode=wal")
+        connection.execute(f"pragma synchronous={self.synchronous}")
+        connection.execute("pragma foreign_keys=on")
+
+    async def open(self) -> None:
+        """Connect; make the tables in an empty database (see `World.open`)."""
+        path = Path(str(self._engine.url.database or ""))
+        if not self._in_memory and not path.parent.is_dir():
+            raise WorldUnavailableError(self.url, f"there is no folder {path.parent}", "create it, or choose another")
+        with self._lock, self._translated():
+            self._patiently(self._connect)
+
+    def _connect(self) -> None:
+        writer = self._engine.connect()
+        try:
+            writer.exec_driver_sql("begin immediate")
+            schema.prepare(writer, self.url)
+            writer.exec_driver_sql("commit")
+        except BaseException:
+            _roll_back(writer)
+            writer.close()
+            raise
+        self._writer = writer
+
+    async def close(self) -> None:
+        """Disconnect. Twice is once."""
+        with self._lock:
+            if self._writer is not None:
+                self._writer.close()
+                self._writer = None
+            self._engine.dispose()
+
+    @property
+    def sql_engine(self) -> Engine:
+        """For ORM sessions at the edges, and for tests: read from it, never write."""
+        return self._engine
+
+    async def _write(self, work: Callable[[Connection], T]) -> T:
+        with self._lock, self._translated():
+            return self._patiently(self._write_once, work)
+
+    def _write_once(self, work: Callable[[Connection], T]) -> T:
+        writer = self._connected()
+        writer.exec_driver_sql("begin immediate")
+        try:
+            result = work(writer)
+            writer.exec_driver_sql("commit")
+        except BaseException:
+            _roll_back(writer)
+            raise
+        return result
+
+    async def _read(self, work: Callable[[Connection], T]) -> T:
+        # The writer's own connection is the fastest reader: it is free between transactions, and its cache is warm.
+        with self._lock, self._translated():
+            return self._patiently(work, self._connected())
+
+    def _connected(self) -> Connection:
+        if self._writer is None:
+            raise WorldUnavailableError(self.url, "it is closed", "open the Lab again")
+        return self._writer
+
+    def _patiently(self, work: Callable[..., T], *arguments: Any) -> T:
+        """Try again while other programs have the file locked; SQLite itself waits a quarter second each time."""
+        deadline = _now_s() + self.patience_s
+        while True:
+            try:
+                return work(*arguments)
+            except DatabaseError as error:
+                if not _is_busy(error) or _now_s() > deadline:
+                    raise
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except DatabaseError as error:
+            reason = str(error.orig)
+            if "not a database" in reason:
+                raise SchemaVersionError(self.url, None, schema.VERSION) from error
+            if _is_busy(error):
+                instead = "close the program that has it locked"
+                raise WorldUnavailableError(self.url, "it is locked by another program", instead) from error
+            instead = "free some disk space" if "full" in reason else "check that the file can be read and written"
+            raise WorldUnavailableError(self.url, reason, instead) from error
+
+    async def has_changed(self) -> bool:
+        """Whether another connection has written since the last call."""
+        with self._lock:
+            if self._writer is None:
+                return False
+            version = self._writer.exec_driver_sql("pragma data_version").scalar_one()
+            changed = version != self._data_version
+            self._data_version = version
+            return changed
+
+
+def _is_busy(error: DatabaseError) -> bool:
+    code = getattr(error.orig, "sqlite_errorcode", None)
+    return code is not None and code & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+
+
+def _roll_back(connection: Connection) -> None:
+    driver = connection.connection.driver_connection
+    if driver is not None and driver.in_transaction:
+        connection.exec_driver_sql("rollback")
