@@ -8,7 +8,7 @@ from typing import Any
 
 from wflab import codec
 from wflab.durations import as_datetime
-from wflab.engine.definitions import Step
+from wflab.engine.definitions import Step, Workflow
 from wflab.engine.effects import (
     CancelStep,
     CancelTimer,
@@ -97,6 +97,12 @@ class BatchBuilder:
         when = codec.encode(as_datetime(retry_at_us))
         data = f'{{"attempt":{attempt},"error":{error},"retry_at":{when}{_printed(printed)}}}'
         self._add("step_retrying", step_id, data, {"attempt": attempt, "retry_at": retry_at_us})
+
+    def moved(self, workflow: Workflow[..., Any], before: str) -> None:
+        """The run goes on with another version of its body, which fits its log (R12)."""
+        data = _compact({"definition": workflow.version, "before": before})
+        self._add("attr_set", None, data, {"definition": workflow.version})
+        self.batch.sources.append(workflow.source)
 
     # -- effects ------------------------------------------------------------------------------------------------
 

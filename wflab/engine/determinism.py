@@ -39,8 +39,6 @@ _FORBIDDEN = {
     "subprocess.Popen": ("starting a process", "do it in a step"),
     "os.system": ("running a command", "do it in a step"),
     "os.fork": ("forking", "do it in a step"),
-    "_thread.start_new_thread": ("starting a thread", "call a step, which runs on a thread of its own"),
-    "time.sleep": ("time.sleep()", "use `await sleep(...)`, which is durable"),
     "sqlite3.connect": ("opening a database", "do it in a step"),
 }
 
@@ -55,6 +53,7 @@ def install() -> None:
         _replace_time()
         _replace_random()
         _replace_datetime()
+        _refuse_waiting_and_threads()
         sys.addaudithook(_audit)
 
 
@@ -79,7 +78,19 @@ def _names_in(code: types.CodeType) -> set[str]:
     return names
 
 
-def _replace(module: types.ModuleType, name: str, in_body: Callable[..., Any]) -> None:
+def _refuse_waiting_and_threads() -> None:
+    # Not audited by every Python that is supported.
+    def no_sleep(_body: Any, *_args: Any) -> None:
+        raise ForbiddenInWorkflowError("time.sleep()", "use `await sleep(...)`, which is durable")
+
+    def no_thread(_body: Any, *_args: Any, **_kwargs: Any) -> None:
+        raise ForbiddenInWorkflowError("starting a thread", "call a step, which has a thread of its own")
+
+    _replace(time, "sleep", no_sleep)
+    _replace(threading.Thread, "start", no_thread)
+
+
+def _replace(module: types.ModuleType | type, name: str, in_body: Callable[..., Any]) -> None:
     original = getattr(module, name)
 
     @functools.wraps(original)
@@ -167,5 +178,7 @@ def _is_importing() -> bool:
         name = frame.f_globals.get("__name__", "")
         if name.startswith("importlib") or name in ("linecache", "tokenize", "traceback"):
             return True
+        if name == "wflab.engine.loop":
+            return False
         frame = frame.f_back  # type: ignore[assignment]
     return False

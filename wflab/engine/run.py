@@ -142,6 +142,8 @@ class LiveRun:
         try:
             builder = BatchBuilder(self.record, self.engine.clock.now_us())
             self._pick_up(recorded, builder, {}, {})
+            if self.workflow.version != self.record.definition:
+                builder.moved(self.workflow, self.record.definition)
             await self._commit(builder, [])
         except Exception as error:
             await self._give_up(error)

@@ -154,8 +154,8 @@ def _change_hooks(
         hook_id = item.correlation_id or ""
         if item.type == "hook_disposed":
             found = _HOOK_STATUS(connection, run_id=run_id, hook_id=hook_id).one()
-            if found.status == "taken over":
-                # Another run took it meanwhile: its end is in the log already, and an end comes once (R23, R25).
+            if found.status in ("taken over", "conflicted"):
+                # It has no token to release: another run has it, and the log says so already (R20, R23, R25).
                 continue
             tokens.dispose(connection, run_id, hook_id, found.token, now=item.at)
         elif item.type == "hook_created":
