@@ -68,6 +68,7 @@ class Engine:
         self._is_looking = False
         self._is_stopped = False
         self._dead: list[str] = []
+        self._beginning: set[str] = set()
 
     # -- from start to stop --------------------------------------------------------------------------------
 
@@ -110,9 +111,11 @@ class Engine:
 
     async def admit(self, candidate: Candidate, workflow: Workflow[..., Any]) -> Admission:
         """Start a candidate here, unless another run holds its token (R26)."""
+        self._versions[candidate.run_id] = workflow
         admission = await self.world.admit(candidate)
+        if admission.owner is not None:
+            del self._versions[candidate.run_id]
         if admission.lease is not None:
-            self._versions[candidate.run_id] = workflow
             self.spawn(self._begin(admission.lease, workflow))
         return admission
 
@@ -177,12 +180,17 @@ class Engine:
         )
 
     async def _begin(self, lease: Lease, workflow: Workflow[..., Any]) -> None:
-        record = await self.world.run(lease.run_id)
-        if record is None or lease.run_id in self.live:
+        if lease.run_id in self._beginning or lease.run_id in self.live:
             return
-        recorded = await self.world.events(lease.run_id)
-        run = LiveRun(self, lease, record, workflow)
-        self.live[lease.run_id] = run
+        self._beginning.add(lease.run_id)
+        try:
+            record = await self.world.run(lease.run_id)
+            recorded = await self.world.events(lease.run_id)
+            if record is None or record.ended_at is not None:
+                return
+            run = self.live[lease.run_id] = LiveRun(self, lease, record, workflow)
+        finally:
+            self._beginning.discard(lease.run_id)
         await run.begin(recorded)
         self._evict()
 
@@ -290,7 +298,9 @@ class Engine:
     @property
     def is_quiet(self) -> bool:
         """Whether no run can go any further by itself: all wait for time, payloads or other processes."""
-        return not (self._is_looking or self._look_again.is_set() or any(run.is_busy for run in self.live.values()))
+        if self._is_looking or self._look_again.is_set() or self._beginning:
+            return False
+        return not any(run.is_busy for run in self.live.values())
 
     async def quiet(self) -> None:
         """Return once `is_quiet`."""
@@ -343,11 +353,20 @@ class Engine:
         try:
             self._dead = dead_workers(await self.world.lease_owners())
             due = await self.world.next_due_us()
+            await self._begin_forgotten()
         except WorldUnavailableError as error:
             log.warning("can't look at the leases: %s", error)
             return
         if self._dead or (due is not None and due <= self.clock.now_us()):
             self._look_again.set()
+
+    async def _begin_forgotten(self) -> None:
+        """Advance runs that are leased to this engine without its knowing: the reply to their admission was lost."""
+        if await self.world.held(self.worker) == len(self.live):
+            return
+        for item in await self.world.leases(self.worker):
+            if item.run_id not in self.live and item.run_id not in self._beginning:
+                await self._take(item)
 
     async def _look_at_waited(self) -> None:
         watched = list(self._waiters)

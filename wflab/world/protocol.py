@@ -231,6 +231,7 @@ class RunRecord:
     started_at: int | None
     ended_at: int | None
     position: int
+    fence: int
     lease_owner: str | None
     lease_until: int | None
     blocked: str | None
@@ -337,6 +338,9 @@ class World(Protocol):
 
     async def held(self, worker: str) -> int:
         """How many open runs a worker holds the lease of."""
+
+    async def leases(self, worker: str) -> list[Open]:
+        """The open runs that a worker holds the lease of."""
 
     async def lease_owners(self) -> list[str]:
         """The workers that hold leases on open runs."""

@@ -115,6 +115,11 @@ _WAKE = Prepared(
 )
 _NEXT_DUE = Prepared(select(func.min(message.c.due_at)))
 _HELD = Prepared(select(func.count()).where(IS_OPEN, run.c.lease_owner == bindparam("worker")))
+_LEASES = Prepared(
+    select(run.c.run_id, run.c.workflow, run.c.module, run.c.definition, run.c.lease_owner).where(
+        IS_OPEN, run.c.lease_owner == bindparam("worker")
+    )
+)
 _OWNERS = Prepared(select(run.c.lease_owner).where(IS_OPEN, run.c.lease_owner.is_not(None)).distinct())
 
 
@@ -256,6 +261,10 @@ class SqlWorld(ABC):
         """How many open runs a worker holds the lease of."""
         return await self._read(lambda connection: int(_HELD(connection, worker=worker).scalar_one()))
 
+    async def leases(self, worker: str) -> list[Open]:
+        """The open runs that a worker holds the lease of."""
+        return await self._read(lambda connection: [Open(*row) for row in _LEASES(connection, worker=worker).all()])
+
     async def lease_owners(self) -> list[str]:
         """The workers that hold leases on open runs."""
         return await self._read(lambda connection: list(_OWNERS(connection).scalars()))
@@ -289,9 +298,11 @@ class SqlWorld(ABC):
 
 def _admit(connection: Connection, candidate: Candidate) -> Admission:
     run_id, wish, now = candidate.run_id, candidate.claim, candidate.at
-    if _find_run(connection, run_id) is not None:
+    known = _find_run(connection, run_id)
+    if known is not None:
         # The same candidate again, after a lost reply or a crash of the step that started it: it is in (R31).
-        return Admission()
+        is_mine = known.ended_at is None and known.lease_owner is not None and known.lease_owner == candidate.worker
+        return Admission(lease=Lease(run_id, candidate.worker or "", known.fence, known.position) if is_mine else None)
     if wish is not None:
         outcome = tokens.claim(connection, run_id, wish, now=now)
         if outcome.owner is not None:

@@ -52,6 +52,7 @@ class SqliteWorld(SqlWorld):
         )
         event.listen(self._engine, "connect", self._configure)
         self._writer: Connection | None = None
+        self._is_prepared = False
         self._data_version: int | None = None
         self._lock = threading.RLock()
 
@@ -63,23 +64,30 @@ class SqliteWorld(SqlWorld):
 
     async def open(self) -> None:
         """Connect; make the tables in an empty database (see `World.open`)."""
-        path = Path(str(self._engine.url.database or ""))
-        if not self._in_memory and not path.parent.is_dir():
-            raise WorldUnavailableError(self.url, f"there is no folder {path.parent}", "create it, or choose another")
+        self.prepare()
         with self._lock, self._translated():
-            self._patiently(self._connect)
+            self._writer = self._writer or self._engine.connect()
 
-    def _connect(self) -> None:
-        writer = self._engine.connect()
-        try:
-            writer.exec_driver_sql("begin immediate")
-            schema.prepare(writer, self.url)
-            writer.exec_driver_sql("commit")
-        except BaseException:
-            _roll_back(writer)
-            writer.close()
-            raise
-        self._writer = writer
+    def prepare(self) -> None:
+        """Make the tables in an empty database, check those of any other; once, from any thread (see `World.open`)."""
+        with self._lock, self._translated():
+            if self._is_prepared:
+                return
+            path = Path(str(self._engine.url.database or ""))
+            if not self._in_memory and not path.parent.is_dir():
+                raise WorldUnavailableError(self.url, f"there is no folder {path.parent}", "make it, or choose another")
+            self._patiently(self._prepare_once)
+            self._is_prepared = True
+
+    def _prepare_once(self) -> None:
+        with self._engine.connect() as connection:
+            connection.exec_driver_sql("begin immediate")
+            try:
+                schema.prepare(connection, self.url)
+                connection.exec_driver_sql("commit")
+            except BaseException:
+                _roll_back(connection)
+                raise
 
     async def close(self) -> None:
         """Disconnect. Twice is once."""
