@@ -38,8 +38,10 @@ class SqliteWorld(SqlWorld):
     ) -> None:
         parsed = make_url(url)
         in_memory = parsed.database in (None, "", ":memory:")
-        if not in_memory:
-            parsed = parsed.set(database=str(Path(str(parsed.database)).expanduser().absolute()))
+        self._path = None if in_memory or str(parsed.database).startswith("file:") else Path(str(parsed.database))
+        if self._path is not None:
+            self._path = self._path.expanduser().absolute()
+            parsed = parsed.set(database=str(self._path))
         self.url = parsed.render_as_string()
         self.synchronous = synchronous
         self.patience_s = patience_s
@@ -73,9 +75,9 @@ class SqliteWorld(SqlWorld):
         with self._lock, self._translated():
             if self._is_prepared:
                 return
-            path = Path(str(self._engine.url.database or ""))
-            if not self._in_memory and not path.parent.is_dir():
-                raise WorldUnavailableError(self.url, f"there is no folder {path.parent}", "make it, or choose another")
+            if self._path is not None and not self._path.parent.is_dir():
+                reason = f"there is no folder {self._path.parent}"
+                raise WorldUnavailableError(self.url, reason, "make it, or choose another")
             self._patiently(self._prepare_once)
             self._is_prepared = True
 

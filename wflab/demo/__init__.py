@@ -1,0 +1,5 @@
+"""A payment provider for lessons: a small local server that Stripe's own client talks to, and that can misbehave."""
+
+from wflab.demo.provider import PaymentProvider
+
+__all__ = ["PaymentProvider"]
