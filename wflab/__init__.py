@@ -26,6 +26,21 @@ from wflab.workflow import create_hook, get_step_metadata, get_workflow_metadata
 
 __version__ = "0.1.0"
 
+
+def load_ipython_extension(shell: object) -> None:
+    """`%load_ext wflab`: the `%%workflow` cell magic and `%wf`."""
+    from wflab.lab import load
+
+    load(shell)
+
+
+def unload_ipython_extension(shell: object) -> None:
+    """`%unload_ext wflab`."""
+    from wflab.lab import unload
+
+    unload(shell)
+
+
 __all__ = [
     "Event",
     "Hook",

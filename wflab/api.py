@@ -133,6 +133,11 @@ class Run(Generic[R]):
     def __repr__(self) -> str:
         return f"Run({self.run_id!r})"
 
+    def _repr_pretty_(self, printer: Any, _cycle: bool) -> None:
+        from wflab.views.html import run_line
+
+        printer.text(run_line(self.lab.world, self.run_id, self.lab.clock.now_us()))
+
     def _repr_html_(self) -> str:
         from wflab.views.html import run_html
 
@@ -230,7 +235,7 @@ class Lab:
         """The runs of this Lab; see `wflab.runs`."""
         from wflab.views.tables import run_table
 
-        return run_table(self.world, self.clock.now_us(), **filters)
+        return run_table(self.world, self.clock.now_us(), self.get_run, **filters)
 
     def hooks(self) -> HookTable:
         """The hooks of this Lab; see `wflab.hooks`."""

@@ -15,7 +15,7 @@ from wflab.views import browse
 from wflab.views.lanes import Lane, lanes_of
 from wflab.views.style import STYLE
 
-__all__ = ["hook_info_html", "hooks_html", "run_html", "runs_html", "short_id", "time_span"]
+__all__ = ["hook_info_html", "hooks_html", "run_html", "run_line", "runs_html", "short_id", "time_span"]
 
 MARKS = {
     "pending": "○",
@@ -183,6 +183,15 @@ def run_html(world: Any, run_id: str, now_us: int) -> str:
         parts.append(f"<p>… and {len(lanes) - LANES_SHOWN} more lanes: see <code>run.frame('steps')</code></p>")
     parts.append(_outcome(run))
     return _box(f"run of {run.workflow}, {run.status}", *parts)
+
+
+def run_line(world: Any, run_id: str, now_us: int) -> str:
+    """One run in one line of text."""
+    run = browse.find_run(world, run_id)
+    if run is None:
+        return f"<Run {run_id}: unknown here>"
+    took = "" if run.started_at is None else f" in {time_span((run.ended_at or now_us) - run.started_at)}"
+    return f"<Run {run.workflow} {run_id} {MARKS[run.status]} {run.status}{took}>"
 
 
 def _outcome(run: models.Run) -> str:

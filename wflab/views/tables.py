@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from wflab.models import Run
@@ -19,30 +19,34 @@ T = TypeVar("T")
 class _Table(Sequence[T], Generic[T]):
     """A snapshot: it does not change while you look at it."""
 
-    def __init__(self, rows: list[T], now_us: int) -> None:
-        self._rows = rows
-        self._now_us = now_us
+    def __init__(self, items: list[T]) -> None:
+        self._items = items
 
     @overload
     def __getitem__(self, index: int) -> T: ...
     @overload
     def __getitem__(self, index: slice) -> list[T]: ...
     def __getitem__(self, index: int | slice) -> T | list[T]:
-        return self._rows[index]
+        return self._items[index]
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return len(self._items)
 
 
-class RunTable(_Table[Run]):
-    """Runs, newest first."""
+class RunTable(_Table[Any]):
+    """Runs as handles, newest first."""
+
+    def __init__(self, rows: list[Run], now_us: int, make_run: Callable[[str], Any]) -> None:
+        super().__init__([make_run(row.run_id) for row in rows])
+        self._rows = rows
+        self._now_us = now_us
 
     def frame(self) -> pandas.DataFrame:
         """One row a run."""
         return frames.runs_frame(self._rows)
 
     def __repr__(self) -> str:
-        counts = {status: sum(run.status == status for run in self) for status in frames.RUN_STATUSES}
+        counts = {status: sum(row.status == status for row in self._rows) for status in frames.RUN_STATUSES}
         told = ", ".join(f"{count} {status}" for status, count in counts.items() if count)
         return f"<{len(self)} runs: {told}>" if told else "<no runs>"
 
@@ -52,6 +56,11 @@ class RunTable(_Table[Run]):
 
 class HookTable(_Table[browse.HookRow]):
     """Hooks, newest first."""
+
+    def __init__(self, rows: list[browse.HookRow], now_us: int) -> None:
+        super().__init__(rows)
+        self._rows = rows
+        self._now_us = now_us
 
     def frame(self) -> pandas.DataFrame:
         """One row a hook."""
@@ -66,9 +75,9 @@ class HookTable(_Table[browse.HookRow]):
         return html.hooks_html(self._rows, self._now_us)
 
 
-def run_table(world: Any, now_us: int, **filters: Any) -> RunTable:
+def run_table(world: Any, now_us: int, make_run: Callable[[str], Any], **filters: Any) -> RunTable:
     """The runs of a World: see `browse.find_runs` for the filters."""
-    return RunTable(browse.find_runs(world, **filters), now_us)
+    return RunTable(browse.find_runs(world, **filters), now_us, make_run)
 
 
 def hook_table(world: Any, now_us: int) -> HookTable:
