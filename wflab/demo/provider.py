@@ -126,7 +126,6 @@ class PaymentProvider:
                 "status": pd.Categorical([row["status"] for row in rows]),
                 "created": pd.to_datetime([row["created"] for row in rows], unit="s", utc=True),
                 "idempotency_key": [row["idempotency_key"] for row in rows],
-                "description": [row["description"] for row in rows],
             }
         )
 

@@ -8,6 +8,9 @@ from typing import Any
 
 __all__ = ["Lane", "Mark", "Span", "lanes_of"]
 
+_SIGNS = {"completed": "✓", "failed": "✕", "retrying": "✕", "cancelled": "⊘"}
+"""What tells attempts apart without their colour."""
+
 
 @dataclass(slots=True)
 class Span:
@@ -101,6 +104,7 @@ def _add_step(lane: Lane, seen: _Seen) -> None:
             kind = "cancelled"
         if last is not None and last.kind == "running":
             last.kind, last.end = kind, seen.at
+            last.label = f"{_SIGNS[kind]} {last.label}"
             last.detail = _attempt_detail(last.detail, seen.data)
         if kind == "retrying":
             lane.spans.append(Span("backoff", seen.at, None, "", "waits for the next attempt"))
