@@ -16,10 +16,9 @@ from wflab.api import (
     use,
 )
 from wflab.clock import RealClock, VirtualClock
-from wflab.engine.current import StepMetadata
+from wflab.engine.current import StepMetadata, WorkflowMetadata
 from wflab.engine.definitions import Step, Workflow, step, workflow
 from wflab.engine.hooks import Hook
-from wflab.engine.replay import WorkflowMetadata
 from wflab.errors import *  # noqa: F403
 from wflab.operations import Event, HookInfo, StartHook
 from wflab.workflow import create_hook, get_step_metadata, get_workflow_metadata, now, sleep

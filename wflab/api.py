@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast
 
 from wflab import codec
 from wflab.clock import Clock, RealClock, VirtualClock
+from wflab.durable import do
 from wflab.durations import Duration, duration_us
 from wflab.engine import current, determinism
 from wflab.engine.definitions import Workflow, catalogue
@@ -18,7 +19,6 @@ from wflab.engine.dispatcher import Engine
 from wflab.errors import SerializationError
 from wflab.host import Host, InlineHost, ThreadHost
 from wflab.operations import SPEC_VERSION, Event, HookInfo, Operations, StartHook, StartRequest, deciding_lab
-from wflab.durable import do
 from wflab.workflow import check_token
 from wflab.world.protocol import World
 
@@ -66,11 +66,11 @@ class Run(Generic[R]):
 
     async def exists(self) -> bool:
         """Whether the World has this run."""
-        return cast(bool, await do(self.lab, "exists", self.run_id))
+        return cast("bool", await do(self.lab, "exists", self.run_id))
 
     async def status(self) -> Literal["pending", "running", "completed", "failed", "cancelled"]:
         """How far it is. Raises `WorkflowRunNotFoundError` for an unknown id, as all that follow do."""
-        return cast(Any, await do(self.lab, "status", self.run_id))
+        return await do(self.lab, "status", self.run_id)  # type: ignore[no-any-return]
 
     async def return_value(self, timeout: Duration | None = None) -> R:
         """Wait for its end and give what the workflow returned (R13).
@@ -83,7 +83,7 @@ class Run(Generic[R]):
             WorkflowRunCancelledError: it was cancelled.
             TimeoutError: it has not ended within `timeout`.
         """
-        return cast(R, await do(self.lab, "return_value", self.run_id, timeout))
+        return cast("R", await do(self.lab, "return_value", self.run_id, timeout))
 
     async def cancel(self, reason: str | None = None) -> None:
         """End it: no further step starts, its tokens are released. An ended run stays as it is (R14)."""
@@ -92,7 +92,7 @@ class Run(Generic[R]):
     async def wake_up(self, correlation_ids: Sequence[str] | None = None) -> int:
         """End its sleeps early; those with these wait ids, or all. Gives how many were ended."""
         ids = None if correlation_ids is None else list(correlation_ids)
-        return cast(int, await do(self.lab, "wake_up", self.run_id, ids))
+        return cast("int", await do(self.lab, "wake_up", self.run_id, ids))
 
     async def blocked(self) -> str | None:
         """Why it can't go on here: what diverged (R11) or which definition it needs (R12). `None` when all is well."""
@@ -104,11 +104,11 @@ class Run(Generic[R]):
 
     async def workflow_name(self) -> str:
         """The name of its workflow."""
-        return cast(str, await do(self.lab, "workflow_name", self.run_id))
+        return cast("str", await do(self.lab, "workflow_name", self.run_id))
 
     async def created_at(self) -> datetime:
         """When it was admitted, aware UTC."""
-        return cast(datetime, await do(self.lab, "created_at", self.run_id))
+        return cast("datetime", await do(self.lab, "created_at", self.run_id))
 
     async def started_at(self) -> datetime | None:
         """When its body began, aware UTC; `None` while it has not."""
@@ -221,11 +221,11 @@ class Lab:
 
     async def resume_hook(self, token: str, payload: Any = None) -> HookInfo:
         """Deliver a payload; see `wflab.resume_hook`."""
-        return cast(HookInfo, await do(self, "resume_hook", check_token(token), payload))
+        return cast("HookInfo", await do(self, "resume_hook", check_token(token), payload))
 
     async def get_hook_by_token(self, token: str) -> HookInfo:
         """Look a token up; see `wflab.get_hook_by_token`."""
-        return cast(HookInfo, await do(self, "get_hook_by_token", check_token(token)))
+        return cast("HookInfo", await do(self, "get_hook_by_token", check_token(token)))
 
     async def idle(self) -> None:
         """Return once no run can go any further by itself: all wait for time, payloads or others."""
@@ -277,11 +277,11 @@ _current: Lab | None = None
 
 
 def current_lab() -> Lab:
-    """The Lab that module-level functions act on: in workflows and steps that which runs them, else the one of `use`."""
+    """The Lab that module-level functions act on: in workflows and steps the one that runs them, else that of `use`."""
     global _current
     inside = current.body() or current.attempt.get()
     if inside is not None:
-        return cast(Lab, inside.lab)
+        return cast("Lab", inside.lab)
     if _current is None:
         _current = Lab()
     return _current

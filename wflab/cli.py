@@ -8,13 +8,12 @@ import os
 import shutil
 import subprocess
 import sys
+from importlib.metadata import version as version_of
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
-
-import wflab
 
 __all__ = ["app"]
 
@@ -25,7 +24,7 @@ FIRST_NOTEBOOK = "01-start-once.ipynb"
 
 def _tell_version(asked: bool) -> None:
     if asked:
-        typer.echo(f"wflab {wflab.__version__}")
+        typer.echo(f"wflab {version_of('wflab')}")
         raise typer.Exit
 
 
@@ -91,8 +90,8 @@ def _default_folder() -> Path:
 
 def _examples() -> Path:
     """The example notebooks: beside the package in a checkout, inside it when installed."""
-    inside = Path(wflab.__file__).parent / "notebooks"
-    return inside if inside.is_dir() else Path(wflab.__file__).parents[1] / "notebooks"
+    inside = Path(__file__).parent / "notebooks"
+    return inside if inside.is_dir() else Path(__file__).parents[1] / "notebooks"
 
 
 def _copy_examples(place: Path) -> None:

@@ -95,8 +95,6 @@ class StepCancelledError(WorkflowError):
         self.step_id = step_id
 
 
-
-
 # -- hooks --------------------------------------------------------------------------------------
 
 

@@ -13,12 +13,13 @@ __all__ = ["Host", "InlineHost", "ThreadHost"]
 
 T = TypeVar("T")
 S = TypeVar("S")
+S_co = TypeVar("S_co", covariant=True)
 
 
-class Host(Protocol[S]):
-    """Runs calls where the engine runs. `S` is what `open` makes there."""
+class Host(Protocol[S_co]):
+    """Runs calls where the engine runs. `S_co` is what opening makes there."""
 
-    async def call(self, work: Callable[[S], Coroutine[Any, Any, T]]) -> T:
+    async def call(self, work: Callable[[S_co], Coroutine[Any, Any, T]]) -> T:
         """Await `work(service)` on the engine's loop; the first call opens the service."""
 
     async def close(self) -> None:

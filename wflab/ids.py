@@ -56,5 +56,5 @@ def host_id() -> str:
 
 
 def worker_id() -> str:
-    """A fresh id for an engine of this process: `host|pid|random`, from which others can tell whether it still lives."""
+    """A fresh id for an engine of this process: `host|pid|random`, so that others can tell whether it still lives."""
     return f"{host_id()}|{os.getpid()}|{_SECRET(6).hex()}"

@@ -10,7 +10,19 @@ from sqlalchemy import BigInteger, Column, Index, MetaData, Text, text
 from sqlalchemy.orm import registry
 from sqlmodel import Field, SQLModel
 
-__all__ = ["OPEN_STATUSES", "Definition", "Event", "Hook", "Message", "Run", "Step", "Table", "Token", "Wait", "table_of"]
+__all__ = [
+    "OPEN_STATUSES",
+    "Definition",
+    "Event",
+    "Hook",
+    "Message",
+    "Run",
+    "Step",
+    "Table",
+    "Token",
+    "Wait",
+    "table_of",
+]
 
 OPEN_STATUSES = ("pending", "running")
 

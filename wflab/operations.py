@@ -14,7 +14,7 @@ from wflab.clock import Clock
 from wflab.durations import Duration, as_datetime, deadline_us
 from wflab.engine.definitions import Workflow
 from wflab.engine.dispatcher import Engine
-from wflab.engine.replay import encode_arguments
+from wflab.engine.log import encode_arguments
 from wflab.errors import (
     HookConflictError,
     HookNotFoundError,
@@ -154,7 +154,9 @@ def _start_hook(hook: StartHook | Mapping[str, Any] | None) -> StartHook | None:
     if isinstance(hook, Mapping):
         known = {"token", "min_retention", "metadata"}
         if "token" not in hook or set(hook) - known:
-            raise ValueError(f"hook={dict(hook)!r:.100} must have the keys of StartHook: token, min_retention, metadata")
+            raise ValueError(
+                f"hook={dict(hook)!r:.100} must have the keys of StartHook: token, min_retention, metadata"
+            )
         hook = StartHook(**hook)
     if not isinstance(hook, StartHook):
         raise TypeError(f"hook={hook!r:.80} must be a StartHook or a mapping with its keys")

@@ -9,9 +9,9 @@ from typing import Any
 from wflab import codec
 from wflab.durations import Duration, as_datetime, deadline_us, duration_us
 from wflab.engine import current
-from wflab.engine.current import StepMetadata
+from wflab.engine.current import StepMetadata, WorkflowMetadata
 from wflab.engine.hooks import Hook
-from wflab.engine.replay import Replay, WorkflowMetadata
+from wflab.engine.replay import Replay
 from wflab.errors import InvalidDurationError, InvalidTokenError
 
 __all__ = [

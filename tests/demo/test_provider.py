@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.conftest import needs
 
+from tests.conftest import needs
 from wflab.demo import PaymentProvider
 
 try:

@@ -34,7 +34,9 @@ def run(shell: Any, url: str) -> Iterator[Callable[[str], Any]]:
     lab = wflab.use(url)
 
     def run_cell(text: str) -> Any:
-        result = asyncio.run(shell.run_cell_async(text, transformed_cell=shell.transform_cell(text), store_history=True))
+        result = asyncio.run(
+            shell.run_cell_async(text, transformed_cell=shell.transform_cell(text), store_history=True)
+        )
         result.raise_error()
         return result.result
 
@@ -94,7 +96,9 @@ def test_a_traceback_shows_the_cells_own_lines(run: Callable[[str], Any], shell:
     assert "x / 0" in str(frame.statement)
 
 
-def test_running_a_cell_again_makes_a_new_version_and_open_runs_keep_theirs(run: Callable[[str], Any], shell: Any) -> None:  # R12
+def test_running_a_cell_again_makes_a_new_version_and_open_runs_keep_theirs(
+    run: Callable[[str], Any], shell: Any
+) -> None:  # R12
     run("from wflab import *")
     cell = '%%workflow\nasync def waits():\n    "use workflow"\n    return [{}, await create_hook("go")]\n'
     run(cell.format(1))
@@ -104,7 +108,10 @@ def test_running_a_cell_again_makes_a_new_version_and_open_runs_keep_theirs(run:
     assert shell.user_ns["waits"].version != first.version
     assert shell.user_ns["waits"].key == first.key
     run("import asyncio\nwhile await old.status() != 'running': await asyncio.sleep(0)")
-    run("while True:\n    try:\n        await resume_hook('go', 'x'); break\n    except HookNotFoundError: await asyncio.sleep(0.001)")
+    run(
+        "while True:\n    try:\n        await resume_hook('go', 'x'); break\n"
+        "    except HookNotFoundError: await asyncio.sleep(0.001)"
+    )
     assert run("await old.return_value(timeout=10)") == [1, "x"]
 
 
@@ -137,10 +144,13 @@ def test_the_magic_has_help_and_options(run: Callable[[str], Any], shell: Any, t
 def test_wf_looks_at_runs_and_acts_on_them(run: Callable[[str], Any], shell: Any, capsys: Any) -> None:
     run("from wflab import *")
     run('%%workflow\nasync def waits(token):\n    "use workflow"\n    return await create_hook(token)\n')
-    run("one = await start(waits, ['order 1'], hook=StartHook('order 1'))\ntwo = await start(waits, ['b'], hook=StartHook('b'))")
+    run(
+        "one = await start(waits, ['order 1'], hook=StartHook('order 1'))\n"
+        "two = await start(waits, ['b'], hook=StartHook('b'))"
+    )
     assert len(run("%wf runs")) == 2
     assert len(run("%wf runs completed")) == 0
-    info = run("%wf resume 'order 1' {\"note\": [1, {\"deep\": true}]}")
+    info = run('%wf resume \'order 1\' {"note": [1, {"deep": true}]}')
     assert info.token == "order 1"
     assert run("await one.return_value(timeout=10)") == {"note": [1, {"deep": True}]}
     run("payload = {1, 2}")

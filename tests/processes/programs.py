@@ -29,7 +29,7 @@ from wflab import (
 async def note(file: str, text: str) -> str:
     """Leave a line in a file: what has really been done, outside of any database of ours."""
     me = get_step_metadata()
-    with Path(file).open("a") as lines:  # noqa: ASYNC230
+    with Path(file).open("a") as lines:
         lines.write(f"{text} {me.step_id} {me.attempt}\n")
     return text
 

@@ -96,13 +96,15 @@ async def test_after_a_kill_an_open_run_goes_on_by_itself(programs: Programs, ur
 
 
 @pytest.mark.parametrize("seed", range(6))
-async def test_a_kill_at_any_point_loses_and_repeats_nothing(programs: Programs, url: str, tmp_path: Path, seed: int) -> None:
+async def test_a_kill_at_any_point_loses_and_repeats_nothing(
+    programs: Programs, url: str, tmp_path: Path, seed: int
+) -> None:
     file = tmp_path / "done.txt"
     chance = random.Random(seed)
     run_id = programs("begin_chain", file).line()
     at_least = 1
     for _ in range(3):
-        wait_for(lambda: len(lines(file)) >= at_least)
+        wait_for(lambda least=at_least: len(lines(file)) >= least)
         time.sleep(chance.random() * 0.05)
         programs("finish", run_id) if at_least == 1 else None
         at_least = len(lines(file)) + 50
@@ -204,17 +206,14 @@ async def test_a_script_that_ends_leaves_its_runs_to_go_on(programs: Programs, u
 async def test_a_process_without_the_definition_steals_no_run(programs: Programs, url: str) -> None:  # R12
     other = programs("receive", "mine")
     assert other.line() == "waiting"
-    code = (
-        "import asyncio, sys, wflab\n"
-        "wflab.use(sys.argv[1])\n"
-        "asyncio.run(wflab.resume_hook('mine', 1))\n"
-    )
+    code = "import asyncio, sys, wflab\nwflab.use(sys.argv[1])\nasyncio.run(wflab.resume_hook('mine', 1))\n"
     subprocess.run([sys.executable, "-c", code, url], check=True, timeout=30)
     assert float(other.line()) > 0
 
 
 async def test_two_labs_race_for_one_key_in_one_process(url: str) -> None:  # R26
     async with Lab(url) as one, Lab(url) as two:
+
         async def call(lab: Lab, number: int) -> str:
             try:
                 return (await lab.start(receiver, [f"x{number}"], hook=StartHook(f"k{number}"))).run_id
@@ -252,11 +251,12 @@ async def test_steps_and_payloads_from_two_labs_keep_one_order(url: str, tmp_pat
         events = await run.events()
         assert [event.position for event in events] == list(range(1, len(events) + 1))
         # What the log says replays to the same end.
-        from wflab.engine.replay import Replay, delivery_order
+        from wflab.engine.log import delivery_order
+        from wflab.engine.replay import Replay
 
         replay = Replay(await lab.world.run(run.run_id), collects, lab, 0)  # type: ignore[arg-type]
         await lab.shutdown()
-        recorded = [item for item in await sender.world.events(run.run_id)]
+        recorded = await sender.world.events(run.run_id)
         assert any(item.seen is not None for item in recorded), "the race that this is about did not happen"
         assert replay.feed(delivery_order(recorded)) == []
 

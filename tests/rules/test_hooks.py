@@ -577,5 +577,3 @@ async def test_a_hook_belongs_to_its_workflows_body(lab: Lab) -> None:
             use()
     with pytest.raises(RuntimeError, match="workflow"):
         create_hook("outside")
-
-

@@ -336,4 +336,3 @@ async def test_a_child_started_by_a_step_knows_its_parent(lab: Lab) -> None:
     run = await lab.start(parent)
     child = await run.return_value()
     assert (await lab.world.run(child)).parent_run_id == run.run_id
-

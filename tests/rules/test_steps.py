@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import sys
 import threading
@@ -86,7 +87,9 @@ async def test_step_metadata_tells_name_run_attempt_and_start(lab: Lab) -> None:
 
 
 @pytest.mark.parametrize(("retries", "attempts"), [(None, 4), (0, 1), (2, 3)])
-async def test_a_failing_step_is_tried_once_more_than_its_retries(lab: Lab, retries: int | None, attempts: int) -> None:  # R3
+async def test_a_failing_step_is_tried_once_more_than_its_retries(
+    lab: Lab, retries: int | None, attempts: int
+) -> None:  # R3
     tries: list[int] = []
     options = {} if retries is None else {"max_retries": retries}
 
@@ -132,7 +135,9 @@ async def test_a_fatal_error_is_not_retried(lab: Lab) -> None:  # R3
 @pytest.mark.parametrize(
     ("given", "waited"), [({}, 1.0), ({"retry_after": "90s"}, 90.0), ({"retry_after": timedelta(hours=1)}, 3600.0)]
 )
-async def test_a_retryable_error_says_when_the_next_attempt_is(lab: Lab, given: dict[str, object], waited: float) -> None:  # R3
+async def test_a_retryable_error_says_when_the_next_attempt_is(
+    lab: Lab, given: dict[str, object], waited: float
+) -> None:  # R3
     @step
     async def later() -> float:
         me = get_step_metadata()
@@ -162,7 +167,7 @@ async def test_the_wait_after_a_plain_error_grows_by_the_backoff(lab: Lab) -> No
 
     with pytest.raises(WorkflowRunFailedError):
         await (await lab.start(calls)).return_value()
-    assert [later - sooner for sooner, later in zip(starts, starts[1:], strict=False)] == [1.0, 2.0, 4.0]
+    assert [later - sooner for sooner, later in itertools.pairwise(starts)] == [1.0, 2.0, 4.0]
 
 
 async def test_an_attempt_that_takes_too_long_is_cut_off_and_retried(lab: Lab) -> None:  # R3
@@ -310,7 +315,9 @@ async def test_a_plain_step_runs_on_a_thread_of_its_own(real_lab: Lab) -> None: 
     assert all(name != threading.current_thread().name for name in names)
 
 
-async def test_what_a_step_prints_and_logs_is_kept_with_its_attempt(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:  # R7
+async def test_what_a_step_prints_and_logs_is_kept_with_its_attempt(
+    lab: Lab, capsys: pytest.CaptureFixture[str]
+) -> None:  # R7
     @step
     def prints() -> None:
         me = get_step_metadata()

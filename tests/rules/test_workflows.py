@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 
 from tests.rules.helpers import entities, reopened, types_of
-from wflab.engine.definitions import catalogue
 from wflab import (
     ForbiddenInWorkflowError,
     HookNotFoundError,
@@ -38,6 +37,7 @@ from wflab import (
     step,
     workflow,
 )
+from wflab.engine.definitions import catalogue
 
 
 @step
@@ -162,8 +162,9 @@ async def test_ordinary_asyncio_works_in_a_body(lab: Lab) -> None:  # decision 2
         task = asyncio.create_task(producer())
         got = [await queue.get() for _ in range(3)]
         await asyncio.wait_for(event.wait(), 120)
-        done, pending = await asyncio.wait([asyncio.ensure_future(sleep(5)), asyncio.ensure_future(sleep(50))],
-                                           return_when=asyncio.FIRST_COMPLETED)
+        done, pending = await asyncio.wait(
+            [asyncio.ensure_future(sleep(5)), asyncio.ensure_future(sleep(50))], return_when=asyncio.FIRST_COMPLETED
+        )
         for late in pending:
             late.cancel()
         await task
@@ -206,7 +207,8 @@ async def test_a_body_that_does_not_match_its_log_waits_and_writes_nothing(lab: 
 
 
 async def test_a_divergence_names_the_event_the_call_and_both_lines(lab: Lab) -> None:  # R11
-    from wflab.engine.replay import Replay, delivery_order
+    from wflab.engine.log import delivery_order
+    from wflab.engine.replay import Replay
 
     @workflow
     async def first() -> None:
@@ -504,7 +506,15 @@ async def test_what_cant_be_started_is_refused_before_anything_is_written(lab: L
             await lab.start(takes, args, kwargs)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="spec_version"):
         await lab.start(takes, [1], spec_version=9)
-    for hook in ({"token": ""}, {"token": "x" * 513}, {"token": "a\0b"}, {"token": 5}, {}, {"token": "a", "min": 1}, "t"):
+    for hook in (
+        {"token": ""},
+        {"token": "x" * 513},
+        {"token": "a\0b"},
+        {"token": 5},
+        {},
+        {"token": "a", "min": 1},
+        "t",
+    ):
         with pytest.raises((ValueError, TypeError)):
             await lab.start(takes, [1], hook=hook)  # type: ignore[arg-type]
     for retention in ("-1s", "31 days", float("nan"), "soon", datetime(2030, 1, 1)):

@@ -77,7 +77,7 @@ def _look_up(module: Any, qualname: str) -> Any:
 
 
 def kind_of(cls: type) -> str | None:
-    """How values of a class are stored: `exception`, `enum`, `model`, `dataclass`, `namedtuple`; `None` if not at all."""
+    """How a class's values are stored: as `exception`, `enum`, `model`, `dataclass`, `namedtuple`, or not at all."""
     if issubclass(cls, BaseException):
         return "exception"
     if issubclass(cls, enum.Enum):

@@ -65,9 +65,7 @@ def on_read(tag: str, read: Read) -> None:
     _readers[tag] = read
 
 
-def register_reference(
-    tag: str, cls: type, to_json: Callable[[Any], Any], from_json: Callable[[Any], Any]
-) -> None:
+def register_reference(tag: str, cls: type, to_json: Callable[[Any], Any], from_json: Callable[[Any], Any]) -> None:
     """Make handles of upper layers storable: what `to_json` gives is stored, `from_json` makes them again.
 
     Args:
@@ -223,13 +221,13 @@ def _is_plain(value: Any) -> bool:
     if kind is int:
         return value.bit_length() < _BIG_BITS  # type: ignore[no-any-return]
     if kind is dict:
-        for key, item in value.items():
+        for key, item in value.items():  # noqa: SIM110 - `all(…)` would cost as much as the rest
             if type(key) is not str or key == TAG or not _is_plain(item):
                 return False
         return True
     if kind is list:
-        for item in value:
-            if not _is_plain(item):  # noqa: SIM110 - a generator would cost as much as all the rest
+        for item in value:  # noqa: SIM110 - as above
+            if not _is_plain(item):
                 return False
         return True
     return kind is float and math.isfinite(value)

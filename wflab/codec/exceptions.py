@@ -10,7 +10,12 @@ from wflab.errors import UnresolvedError
 
 __all__ = ["install"]
 
-_NAMED = ((ImportError, ("name", "path")), (AttributeError, ("name",)), (NameError, ("name",)), (OSError, ("filename", "filename2")))
+_NAMED = (
+    (ImportError, ("name", "path")),
+    (AttributeError, ("name",)),
+    (NameError, ("name",)),
+    (OSError, ("filename", "filename2")),
+)
 """Attributes of Python's own exceptions that are neither arguments nor in `__dict__`."""
 
 

@@ -40,7 +40,7 @@ def _read_dataclass(data: Any, reader: Reader) -> Any:
     cls = find_class(data["c"])
     if cls is None:
         return reader.unresolved(data["c"], fields)
-    made = object.__new__(cls)
+    made: Any = object.__new__(cls)
     for name, item in fields.items():
         # Past `__init__`, `frozen` and `__post_init__`: stored values are put back, not made anew.
         object.__setattr__(made, name, item)
@@ -90,7 +90,7 @@ def _read_model(data: Any, reader: Reader) -> Any:
     if cls is None:
         return reader.unresolved(data["c"], fields)
     mapped = getattr(cls, "_sa_class_manager", None)
-    made = object.__new__(cls) if mapped is None else mapped.new_instance()
+    made: Any = object.__new__(cls) if mapped is None else mapped.new_instance()
     made.__dict__.update(fields)
     set_ = object.__setattr__
     set_(made, "__pydantic_fields_set__", set(data["s"]))

@@ -72,7 +72,7 @@ def _descr(data: Any) -> Any:
     """NumPy's description of a dtype: a text, or a list of fields as tuples whose shapes are tuples, too."""
     if isinstance(data, str):
         return data
-    return [tuple([name, _descr(kind), *map(tuple, shape)]) for name, kind, *shape in data]
+    return [(name, _descr(kind), *map(tuple, shape)) for name, kind, *shape in data]
 
 
 def read_array(data: Any, reader: Reader) -> Any:

@@ -69,7 +69,8 @@ def _read_timedelta(data: Any, _reader: Reader) -> Any:
 def _write_column(values: Any, writer: Writer) -> Any:
     """The values of a Series or Index with all that their dtype says."""
     pd: Any = sys.modules["pandas"]
-    dtype, array = values.dtype, values.array
+    dtype: Any = values.dtype
+    array: Any = values.array
     if isinstance(dtype, pd.DatetimeTZDtype):
         stamps = array.tz_convert("UTC").tz_localize(None).to_numpy()
         return {"kind": "zoned", "tz": write_zone(dtype.tz, writer), "v": write_array(stamps, writer)}
@@ -84,7 +85,7 @@ def _write_column(values: Any, writer: Writer) -> Any:
         texts = [None if missing else str(item) for item, missing in zip(array, array.isna(), strict=True)]
         return {"kind": "string", "storage": dtype.storage, "is_nan": dtype.na_value is not pd.NA, "v": texts}
     masked = getattr(dtype, "numpy_dtype", None)
-    if masked is not None and isinstance(array, _masked(pd)):
+    if masked is not None and any(type(array) is cls for cls in _masked(pd)):
         missing = array.isna()
         plain = array.to_numpy(dtype=masked, na_value=masked.type(0))
         return {"kind": "masked", "v": write_array(plain, writer), "mask": write_array(missing, writer)}

@@ -59,5 +59,3 @@ class Faults:
         """Let all go well again."""
         with self._lock:
             self._faults.clear()
-
-

@@ -76,7 +76,7 @@ class PaymentProvider:
         return f"http://127.0.0.1:{self._server.server_address[1]}"
 
     def client(self) -> stripe.StripeClient:
-        """Stripe's official client, talking to this provider. It does not retry by itself: that is the lesson's part."""
+        """Stripe's official client, talking to this provider. It does not retry by itself: that is for the lesson."""
         import stripe
 
         return stripe.StripeClient("sk_test_lesson", base_addresses={"api": self.base_url}, max_network_retries=0)
@@ -158,5 +158,7 @@ def _pandas() -> Any:
     try:
         import pandas
     except ImportError as missing:
-        raise ImportError("the books as DataFrames need pandas: pip install 'wflab[lab]'; or see charges()") from missing
+        raise ImportError(
+            "the books as DataFrames need pandas: pip install 'wflab[lab]'; or see charges()"
+        ) from missing
     return pandas

@@ -180,4 +180,3 @@ class BatchBuilder:
 
 def _printed(text: str) -> str:
     return f',"printed":{_compact(text)}' if text else ""
-

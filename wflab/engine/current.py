@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from wflab.engine.replay import Replay
 
-__all__ = ["Attempt", "StepMetadata", "attempt", "body", "enter_body", "leave_body"]
+__all__ = ["Attempt", "StepMetadata", "WorkflowMetadata", "attempt", "body", "enter_body", "leave_body"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +29,20 @@ class StepMetadata:
     step_name: str
     run_id: str
     attempt: int
+    started_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class WorkflowMetadata:
+    """What a workflow may know of itself.
+
+    Attributes:
+        workflow_name, run_id: which run of what.
+        started_at: when the body began, aware UTC; fixed by the log.
+    """
+
+    workflow_name: str
+    run_id: str
     started_at: datetime
 
 

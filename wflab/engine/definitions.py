@@ -29,7 +29,7 @@ class _Definition:
     kind = ""
 
     def __init__(self, fn: Callable[..., Any], name: str | None) -> None:
-        functools.update_wrapper(self, fn)
+        functools.update_wrapper(self, fn)  # type: ignore[arg-type]
         self.fn = fn
         self.name = name or fn.__name__
         self.module = _scope(fn)
@@ -62,6 +62,7 @@ class Workflow(_Definition, Generic[P, R]):
         catalogue.add_workflow(self)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
+        """The plain function: its steps are those of whoever calls it."""
         return self.fn(*args, **kwargs)  # type: ignore[no-any-return]
 
 
@@ -106,6 +107,7 @@ class Step(_Definition, Generic[P, R]):
             catalogue.add_step(self)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Awaitable[R]:
+        """In a workflow's body: schedule the step, and give what to await. Elsewhere: the plain function (R6)."""
         body = current.body()
         if body is None:
             return self.fn(*args, **kwargs)  # type: ignore[no-any-return]
@@ -185,9 +187,7 @@ catalogue = Catalogue()
 @overload
 def workflow(fn: Callable[P, Coroutine[Any, Any, R]], /) -> Workflow[P, R]: ...
 @overload
-def workflow(
-    *, name: str | None = None
-) -> Callable[[Callable[P, Coroutine[Any, Any, R]]], Workflow[P, R]]: ...
+def workflow(*, name: str | None = None) -> Callable[[Callable[P, Coroutine[Any, Any, R]]], Workflow[P, R]]: ...
 def workflow(fn: Callable[..., Any] | None = None, /, *, name: str | None = None) -> Any:
     """Make an async function a durable workflow (seed: `"use workflow"`).
 

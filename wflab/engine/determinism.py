@@ -115,7 +115,7 @@ def _replace_time() -> None:
 
 
 def _replace_random() -> None:
-    shared = random._inst  # type: ignore[attr-defined]
+    shared = random._inst
     for name in dir(random):
         if getattr(getattr(random, name), "__self__", None) is shared and name not in ("getstate", "setstate"):
             _replace(random, name, lambda body, *args, of=name, **kwargs: getattr(body.random, of)(*args, **kwargs))
@@ -174,7 +174,7 @@ def _audit(event: str, _args: tuple[Any, ...]) -> None:
 def _is_importing() -> bool:
     """Whether Python itself is at work: imports and the printing of source lines open files, too."""
     frame = sys._getframe(2)
-    while frame is not None:  # type: ignore[unreachable]
+    while frame is not None:
         name = frame.f_globals.get("__name__", "")
         if name.startswith("importlib") or name in ("linecache", "tokenize", "traceback"):
             return True

@@ -162,7 +162,7 @@ class Engine:
                 return
 
     def _candidates(self, item: Open) -> Iterable[Workflow[..., Any]]:
-        """The versions that may carry a run on: its own, else the newest first (R12). Those that did not fit are out."""
+        """The versions that may carry a run on: its own, else the newest first (R12); not those that did not fit."""
         key = (item.module, item.workflow)
         own = self._versions.get(item.run_id) or catalogue.workflow(key, item.definition)
         fit = [own] if own is not None else catalogue.versions(key)
@@ -392,5 +392,3 @@ class Engine:
         if self.loop.is_closed():
             return
         self.loop.call_soon_threadsafe(self._look_again.set)
-
-

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from wflab.engine.definitions import Step
@@ -26,7 +26,7 @@ class StartStep:
     """Run a step. `input` is its encoded arguments, `line` where it was called."""
 
     step_id: str
-    step: Step
+    step: Step[..., Any]
     input: str
     line: str
 

@@ -81,17 +81,17 @@ class BodyLoop(asyncio.AbstractEventLoop):
             asyncio._set_running_loop(outer)
             sys.set_asyncgen_hooks(*hooks)
             if outer_task is not None:
-                asyncio.tasks._swap_current_task(outer, outer_task)  # type: ignore[attr-defined]
+                asyncio.tasks._swap_current_task(outer, outer_task)
 
     def run_ready(self) -> None:
         """Run callbacks until none is ready. Call it within `running()`."""
         ready = self._ready
         while ready:
             handle = ready.popleft()
-            if handle._cancelled:  # type: ignore[attr-defined]
+            if handle._cancelled:
                 continue
             try:
-                handle._run()  # type: ignore[attr-defined]
+                handle._run()
             except (SystemExit, KeyboardInterrupt):
                 # The task keeps it as its own end; it must not end the engine, too.
                 log.debug("a workflow task raised out of its loop", exc_info=True)
@@ -116,7 +116,7 @@ class BodyLoop(asyncio.AbstractEventLoop):
 
     # -- what asyncio asks of a loop ------------------------------------------------------------------
 
-    def call_soon(
+    def call_soon(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.Handle:
         """Run the callback in this turn, after those that are ready already."""
@@ -128,13 +128,13 @@ class BodyLoop(asyncio.AbstractEventLoop):
         """The workflow's time in seconds since 1970: that of the latest event."""
         return self.keeper.now_us() / 1e6
 
-    def call_later(
+    def call_later(  # type: ignore[override]
         self, delay: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.TimerHandle:
         """A durable timer; see `call_at`."""
         return self._timer(self.keeper.now_us() + max(0, round(delay * 1e6)), callback, args, context)
 
-    def call_at(
+    def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.TimerHandle:
         """A durable timer: recorded as a wait, so that it goes on where the process ends."""
@@ -201,13 +201,14 @@ class BodyLoop(asyncio.AbstractEventLoop):
     def _refuse(self, *_args: Any, **_kwargs: Any) -> NoReturn:
         raise ForbiddenInWorkflowError("reaching outside through the event loop (sockets, threads, processes)")
 
-    run_in_executor = _refuse
-    call_soon_threadsafe = _refuse
+    run_in_executor = _refuse  # type: ignore[assignment]
+    call_soon_threadsafe = _refuse  # type: ignore[assignment]
     create_connection = create_server = create_datagram_endpoint = _refuse
     create_unix_connection = create_unix_server = getaddrinfo = getnameinfo = _refuse
     connect_read_pipe = connect_write_pipe = subprocess_exec = subprocess_shell = _refuse
     sock_accept = sock_connect = sock_recv = sock_recv_into = sock_sendall = sock_sendfile = _refuse
-    add_reader = add_writer = add_signal_handler = start_tls = sendfile = _refuse
+    add_reader = add_writer = add_signal_handler = _refuse  # type: ignore[assignment]
+    start_tls = sendfile = _refuse
     run_forever = run_until_complete = _refuse
 
 
@@ -217,5 +218,3 @@ async def _result_of(future: asyncio.Future[Any]) -> Any:
 
 def _leave_generator(_generator: Any) -> None:
     """Closing a generator is running code; a body that lets go of one does not get to run more of it."""
-
-

@@ -10,9 +10,8 @@ import contextlib
 import json
 import random
 import sys
-import traceback
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +19,7 @@ from wflab import codec
 from wflab.durations import as_datetime, as_us
 from wflab.engine import current
 from wflab.engine.definitions import Step, Workflow
+from wflab.engine.divergence import divergence
 from wflab.engine.effects import (
     CancelStep,
     CancelTimer,
@@ -32,47 +32,13 @@ from wflab.engine.effects import (
     StartTimer,
 )
 from wflab.engine.hooks import Hook
+from wflab.engine.log import encode_arguments, encode_error, last_line
 from wflab.engine.loop import BodyLoop, BodyTimer
-from wflab.errors import ReplayDivergenceError, SerializationError, UnresolvedError
+from wflab.errors import ReplayDivergenceError, SerializationError
 from wflab.ids import derived_id, derived_token
 from wflab.world.protocol import Recorded, RunRecord
 
-__all__ = ["OpenStep", "Replay", "WorkflowMetadata", "delivery_order", "encode_arguments", "encode_error", "last_line"]
-
-_BY_OTHERS = frozenset({"hook_received", "hook_disposed", "wait_completed"})
-
-
-def delivery_order(events: Iterable[Recorded]) -> list[Recorded]:
-    """A log in the order in which its run saw it.
-
-    Others append to a log at any time: a payload may come to stand before a batch whose writer had not seen it.
-    Such a batch says what it had `seen`, and what came in between is delivered after it, here as it was then.
-    """
-    ordered: list[Recorded] = []
-    for item in events:
-        if item.seen is None:
-            ordered.append(item)
-            continue
-        between: list[Recorded] = []
-        while ordered and ordered[-1].position > item.seen and ordered[-1].seen is None:
-            between.append(ordered.pop())
-        ordered.append(item)
-        ordered.extend(reversed(between))
-    return ordered
-
-
-@dataclass(frozen=True, slots=True)
-class WorkflowMetadata:
-    """What a workflow may know of itself.
-
-    Attributes:
-        workflow_name, run_id: which run of what.
-        started_at: when the body began, aware UTC; fixed by the log.
-    """
-
-    workflow_name: str
-    run_id: str
-    started_at: Any
+__all__ = ["OpenStep", "Replay"]
 
 
 @dataclass(slots=True)
@@ -111,14 +77,12 @@ class Replay:
         max_retention_us: the longest retention that `create_hook` accepts, in microseconds.
     """
 
-    def __init__(
-        self, run: RunRecord, workflow: Workflow[..., Any], lab: Any, max_retention_us: int
-    ) -> None:
+    def __init__(self, run: RunRecord, workflow: Workflow[..., Any], lab: Any, max_retention_us: int) -> None:
         self.run = run
         self.workflow = workflow
         self.lab = lab
         self.max_retention_us = max_retention_us
-        self.loop = BodyLoop(self)
+        self.loop = BodyLoop(self)  # type: ignore[abstract]
         self.random = random.Random(run.seed)
         self.is_dropped = False
         self.is_done = False
@@ -193,9 +157,9 @@ class Replay:
         """The workflow's time: that of the latest event it has seen, in microseconds since 1970 (R10)."""
         return self._now_us
 
-    def metadata(self) -> WorkflowMetadata:
+    def metadata(self) -> current.WorkflowMetadata:
         """For `get_workflow_metadata()`."""
-        return WorkflowMetadata(self.run.workflow, self.run.run_id, as_datetime(self._started_us))
+        return current.WorkflowMetadata(self.run.workflow, self.run.run_id, as_datetime(self._started_us))
 
     def start_step(self, step: Step[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> asyncio.Future[Any]:
         """Schedule a step call. Raises `SerializationError` where an argument can't be stored (R5)."""
@@ -257,7 +221,7 @@ class Replay:
     def _line(self) -> str:
         """Where in the workflow's own file the body is, for messages."""
         frame = sys._getframe(2)
-        while frame is not None:  # type: ignore[unreachable]
+        while frame is not None:
             if frame.f_code.co_filename == self._file:
                 return str(frame.f_lineno)
             frame = frame.f_back  # type: ignore[assignment]
@@ -414,36 +378,7 @@ class Replay:
             raise self._divergence(item, found)
 
     def _divergence(self, item: Recorded, found: Effect | None) -> ReplayDivergenceError:
-        data = json.loads(item.data)
-        what = data.get("step") or data.get("token") or ""
-        expected = f"{item.type} {what!r}" if what else item.type
-        return ReplayDivergenceError(
-            self.run.run_id,
-            item.position,
-            expected,
-            self._describe(found),
-            _at(data.get("line")),
-            _at(getattr(found, "line", None), self.workflow),
-        )
-
-    def _describe(self, effect: Effect | None) -> str:
-        match effect:
-            case None:
-                return "nothing (it has ended)" if self.is_done else "nothing (it waits for something else)"
-            case StartStep():
-                return f"a call of step {effect.step.name!r}"
-            case RegisterHook():
-                return f"create_hook({effect.token!r})"
-            case DisposeHook():
-                return f"a disposal of hook {effect.token!r}"
-            case StartTimer():
-                return f"a sleep until {as_datetime(effect.when_us).isoformat()}"
-            case CancelStep() | CancelTimer():
-                return "the cancelling of a step or sleep"
-            case Complete():
-                return "a return"
-            case Fail():
-                return f"a raise ({effect.reason})"
+        return divergence(self.run.run_id, item, found, self.workflow, is_done=self.is_done)
 
 
 _HANDLERS: dict[str, Callable[[Replay, Recorded], None]] = {
@@ -462,38 +397,3 @@ _HANDLERS: dict[str, Callable[[Replay, Recorded], None]] = {
     "run_completed": Replay._on_run_completed,
     "run_failed": Replay._on_run_failed,
 }
-
-
-def encode_arguments(args: Sequence[Any], kwargs: dict[str, Any]) -> str:
-    """Arguments as JSON text. Raises `SerializationError` with a path that begins with `args` or `kwargs` (R5)."""
-    head = f'{{"args":{codec.encode(list(args), path="args")}'
-    return f'{head},"kwargs":{codec.encode(kwargs, path="kwargs")}}}' if kwargs else head + "}"
-
-
-def encode_error(error: BaseException) -> str:
-    """An exception as JSON text; one that can't be stored is stored as what it said."""
-    try:
-        return codec.encode(error, path="error")
-    except SerializationError as reason:
-        stand_in = UnresolvedError(type(error).__qualname__, str(error))
-        stand_in.add_note(str(reason))
-        return codec.encode(stand_in, path="error")
-
-
-def last_line(error: BaseException) -> str:
-    """An exception in one line, as at the end of a traceback."""
-    return traceback.format_exception_only(error)[0].strip()[:500]
-
-
-def _at(line: str | None, workflow: Workflow[..., Any] | None = None) -> str | None:
-    if not line:
-        return None
-    if workflow is None:
-        return f"line {line}"
-    number = int(line)
-    lines = workflow.source.source.splitlines()
-    offset = number - workflow.source.first_line
-    text = f": {lines[offset].strip()}" if 0 <= offset < len(lines) else ""
-    return f"line {number}{text}"
-
-

@@ -6,7 +6,6 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from wflab.clock import Alarm
@@ -15,7 +14,9 @@ from wflab.engine import current
 from wflab.engine.batches import BatchBuilder
 from wflab.engine.definitions import Step, Workflow, catalogue
 from wflab.engine.effects import Effect, StartStep, StartTimer
-from wflab.engine.replay import Replay, delivery_order, encode_error, last_line
+from wflab.engine.inbox import Ended, InboxItem, LiveStep, RetryDue, TimerDue
+from wflab.engine.log import delivery_order, encode_error, last_line
+from wflab.engine.replay import Replay
 from wflab.engine.steps import Outcome, run_attempt
 from wflab.errors import (
     LeaseLostError,
@@ -34,43 +35,6 @@ __all__ = ["LiveRun"]
 log = logging.getLogger(__name__)
 
 
-@dataclass(slots=True)
-class LiveStep:
-    """A step call that has not ended: its current attempt, or the wait before the next."""
-
-    call: StartStep
-    attempt: int = 0
-    step: Step[..., Any] | None = None
-    task: asyncio.Task[None] | None = None
-    alarm: Alarm | None = None
-    failures: list[str] = field(default_factory=list)
-
-    def stop(self) -> None:
-        """Let go of whatever is going on: a running attempt is cancelled, a late result is dropped (R8)."""
-        if self.alarm is not None:
-            self.alarm.cancel()
-        if self.task is not None:
-            self.task.cancel()
-            self.task = None
-
-
-@dataclass(slots=True)
-class _Ended:
-    step_id: str
-    attempt: int
-    outcome: Outcome
-
-
-@dataclass(slots=True)
-class _RetryDue:
-    step_id: str
-
-
-@dataclass(slots=True)
-class _TimerDue:
-    wait_id: str
-
-
 class LiveRun:
     """Moves one run on, under its lease. Everything happens on the engine's loop, one turn at a time."""
 
@@ -82,7 +46,7 @@ class LiveRun:
         self.steps: dict[str, LiveStep] = {}
         self.alarms: dict[str, Alarm] = {}
         self.is_over = False
-        self._inbox: deque[_Ended | _RetryDue | _TimerDue] = deque()
+        self._inbox: deque[InboxItem] = deque()
         self._has_news = False
         self._is_turning = False
         self._effects: list[Effect] = []
@@ -118,7 +82,7 @@ class LiveRun:
         self._has_news = True
         self.engine.advance(self)
 
-    def _ring(self, item: _RetryDue | _TimerDue) -> None:
+    def _ring(self, item: InboxItem) -> None:
         self._inbox.append(item)
         self.engine.advance(self)
 
@@ -188,8 +152,8 @@ class LiveRun:
                 self.alarms.pop(item.correlation_id).cancel()
         self._effects.extend(self._replay.feed(events))
 
-    def _handle(self, item: _Ended | _RetryDue | _TimerDue, builder: BatchBuilder) -> None:
-        if isinstance(item, _TimerDue):
+    def _handle(self, item: InboxItem, builder: BatchBuilder) -> None:
+        if isinstance(item, TimerDue):
             self.alarms.pop(item.wait_id, None)
             if item.wait_id in self._replay.open_timers:
                 self._feed([builder.timer_rang(item.wait_id)])
@@ -197,7 +161,7 @@ class LiveRun:
         state = self.steps.get(item.step_id)
         if state is None:
             return
-        if isinstance(item, _RetryDue):
+        if isinstance(item, RetryDue):
             state.alarm = None
             self._next_attempt(state, builder)
         elif item.attempt == state.attempt:
@@ -224,9 +188,7 @@ class LiveRun:
         else:
             self._wait_for_retry(state, builder.at + wait_us)
 
-    def _step_failed(
-        self, state: LiveStep, error: BaseException, builder: BatchBuilder, *, printed: str = ""
-    ) -> None:
+    def _step_failed(self, state: LiveStep, error: BaseException, builder: BatchBuilder, *, printed: str = "") -> None:
         call = state.call
         del self.steps[call.step_id]
         if len(state.failures) > 1:
@@ -235,7 +197,7 @@ class LiveRun:
         self._feed([builder.step_failed(call.step_id, state.attempt, encode_error(error), printed)])
 
     def _wait_for_retry(self, state: LiveStep, retry_at_us: int) -> None:
-        due = _RetryDue(state.call.step_id)
+        due = RetryDue(state.call.step_id)
         state.alarm = self.engine.clock.call_at(self.engine.loop, retry_at_us, lambda: self._ring(due))
 
     def _next_attempt(self, state: LiveStep, builder: BatchBuilder) -> None:
@@ -312,7 +274,7 @@ class LiveRun:
                 state.task = self.engine.spawn(self._attempt(state, state.step))
 
     def _set_alarm(self, wait_id: str, when_us: int) -> None:
-        due = _TimerDue(wait_id)
+        due = TimerDue(wait_id)
         self.alarms[wait_id] = self.engine.clock.call_at(self.engine.loop, when_us, lambda: self._ring(due))
 
     async def _attempt(self, state: LiveStep, step: Step[..., Any]) -> None:
@@ -324,7 +286,7 @@ class LiveRun:
             return  # cancelled meanwhile
         state.task = None
         current.attempt.set(None)
-        self._inbox.append(_Ended(call.step_id, number, outcome))
+        self._inbox.append(Ended(call.step_id, number, outcome))
         if len(self.steps) == 1 and not self._is_turning:
             # The usual chain of one step after another: the next turn is taken right here, not a loop iteration later.
             await self.advance()
@@ -380,7 +342,7 @@ class LiveRun:
         builder.step_retrying(call.step_id, state.attempt, encode_error(error), builder.at, "")
         self._next_attempt(state, builder)
 
-    async def _rebuild(self, handled: list[_Ended | _RetryDue | _TimerDue]) -> None:
+    async def _rebuild(self, handled: list[InboxItem]) -> None:
         """The batch contradicted the log: let go of the body, replay what is there, and do the same again on top."""
         running = {step_id: state for step_id, state in self.steps.items() if state.task is not None}
         self._inbox.extendleft(reversed(handled))
@@ -392,7 +354,7 @@ class LiveRun:
         self._replay = self._new_replay()
         recorded = await self.engine.world.events(self.run_id)
         builder = BatchBuilder(self.record, self.engine.clock.now_us())
-        ended = {item.step_id: item.attempt for item in self._inbox if isinstance(item, _Ended)}
+        ended = {item.step_id: item.attempt for item in self._inbox if isinstance(item, Ended)}
         self._pick_up(recorded, builder, running, ended)
         for state in running.values():
             state.stop()
@@ -412,5 +374,3 @@ class LiveRun:
         if not isinstance(error, ReplayDivergenceError | SerializationError):
             log.error("run %s stopped at event %s", self.run_id, position, exc_info=error)
         await self.engine.run_blocked(self, f"{type(error).__name__}: {error}")
-
-

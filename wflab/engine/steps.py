@@ -132,5 +132,3 @@ async def _on_thread(call: Callable[[], Any], name: str) -> Any:
 
     threading.Thread(target=run, name=f"wflab step {name}", daemon=True).start()
     return await done
-
-

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable
+from pathlib import Path
 
 from wflab.ids import host_id
 
@@ -41,7 +42,7 @@ def _is_dead(worker: str) -> bool:
 def _is_zombie(pid: int) -> bool:
     """A killed child that its parent has not waited for is gone all the same."""
     try:
-        with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:
-            return file.read().rpartition(")")[2].split()[0] in ("Z", "X")
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
+        return stat.rpartition(")")[2].split()[0] in ("Z", "X")
     except OSError:
         return False

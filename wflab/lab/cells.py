@@ -15,7 +15,7 @@ __all__ = ["DIRECTIVES", "MARKER", "DirectiveTransformer", "as_step", "as_workfl
 
 MAGIC = "%%workflow"
 MARKER = "_wflab_cell"
-"""The line magic that stands where the cell magic stood: it reads the options, and marks the cell for the transformer."""
+"""The line magic that stands where the cell magic stood: it reads the options, and marks the cell."""
 
 DIRECTIVES = {"use workflow": "as_workflow", "use step": "as_step"}
 
@@ -43,11 +43,11 @@ class DirectiveTransformer(ast.NodeTransformer):
             return node
         return super().visit(node)
 
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> Any:
         """A plain function."""
         return self._decorate(node)
 
-    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> ast.AsyncFunctionDef:
+    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> Any:
         """An async function."""
         return self._decorate(node)
 

@@ -22,6 +22,4 @@ def unload(shell: Any) -> None:
     """Undo `load`, as far as IPython allows: its magics stay known."""
     if set_magic_aside in shell.input_transformers_cleanup:
         shell.input_transformers_cleanup.remove(set_magic_aside)
-    shell.ast_transformers[:] = [
-        item for item in shell.ast_transformers if not isinstance(item, DirectiveTransformer)
-    ]
+    shell.ast_transformers[:] = [item for item in shell.ast_transformers if not isinstance(item, DirectiveTransformer)]

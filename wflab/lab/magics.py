@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import io
 import json
 import shlex
 from typing import Any
@@ -32,6 +33,8 @@ RUN is a run id, the end of one, or the name of a variable."""
 class WorkflowMagics(Magics):
     """The magics of `%load_ext wflab`."""
 
+    shell: Any
+
     @magic_arguments()
     @argument("--use", metavar="URL", help="choose this database first, as `%%wf use URL` does")
     @cell_magic
@@ -44,7 +47,7 @@ class WorkflowMagics(Magics):
         result = self.shell.run_cell(f"%%workflow {line}\n{cell}")
         result.raise_error()
 
-    @line_magic(MARKER)
+    @line_magic(MARKER)  # type: ignore[arg-type]
     def begin_cell(self, line: str) -> None:
         """Read the options of a `%%workflow` line, which this stands for."""
         options = parse_argstring(self.workflow, line)
@@ -101,7 +104,8 @@ class WorkflowMagics(Magics):
         if len(fit) != 1:
             found = "no run" if not fit else f"{len(fit)} runs"
             raise UsageError(f"{found} for {text!r}: give a run id, the end of one, or the name of a variable")
-        return fit[0]
+        found_run: Run[Any] = fit[0]
+        return found_run
 
     def _payload(self, text: str) -> Any:
         if not text:
@@ -121,10 +125,11 @@ class WorkflowMagics(Magics):
 
 def _first_word(text: str) -> tuple[str, str]:
     """The first word, which may be quoted, and the rest as it stands."""
-    lexer = shlex.shlex(text, posix=True)
+    rest = io.StringIO(text)
+    lexer = shlex.shlex(rest, posix=True)
     lexer.whitespace_split, lexer.commenters = True, ""
     try:
         word = lexer.get_token() or ""
     except ValueError as error:
         raise UsageError(f"{text!r}: {error}") from error
-    return word, lexer.instream.read().strip()
+    return word, rest.read().strip()

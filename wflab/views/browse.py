@@ -64,7 +64,7 @@ def _engine(world: Any) -> Engine:
     if engine is None:
         raise WorldUnavailableError(world.url, "it has no SQL database to look at", "use its Runs' methods")
     world.prepare()
-    return cast(Engine, engine)
+    return cast("Engine", engine)
 
 
 def find_run(world: Any, run_id: str) -> models.Run | None:

@@ -46,9 +46,7 @@ def _times(values: Sequence[int | None]) -> Any:
 
 def _durations(starts: Sequence[int | None], ends: Sequence[int | None]) -> Any:
     pd = _pandas()
-    spans = [
-        None if start is None or end is None else end - start for start, end in zip(starts, ends, strict=True)
-    ]
+    spans = [None if start is None or end is None else end - start for start, end in zip(starts, ends, strict=True)]
     return pd.Series(pd.to_timedelta(spans, unit="us")).astype("timedelta64[us]")
 
 

@@ -95,7 +95,8 @@ def runs_html(runs: Sequence[models.Run], now_us: int) -> str:
         return _box("runs", "<p>No runs yet.</p>")
     rows = (
         [
-            _badge(run.status) + ("" if run.blocked is None else f' <span title="{escape(run.blocked)}">⚠ blocked</span>'),
+            _badge(run.status)
+            + ("" if run.blocked is None else f' <span title="{escape(run.blocked)}">⚠ blocked</span>'),
             escape(run.workflow),
             _id(run.run_id),
             "" if run.start_token is None else f"<code>{escape(run.start_token)}</code>",

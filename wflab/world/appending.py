@@ -55,9 +55,7 @@ _ENDED = Prepared(
         blocked=null(),
     )
 )
-_MOVED = Prepared(
-    update(run).where(run.c.run_id == bindparam("of_run")).values(definition=bindparam("to_definition"))
-)
+_MOVED = Prepared(update(run).where(run.c.run_id == bindparam("of_run")).values(definition=bindparam("to_definition")))
 _FORGET_MESSAGE = Prepared(delete(message).where(message.c.run_id == bindparam("of_run")))
 _STEP = Prepared(step.insert())
 _STEP_CHANGED = Prepared(
@@ -93,7 +91,9 @@ _WAITS_CUT_OFF = Prepared(
 )
 _HOOK = Prepared(hook.insert())
 _HOOK_STATUS = Prepared(
-    select(hook.c.status, hook.c.token).where(hook.c.run_id == bindparam("run_id"), hook.c.hook_id == bindparam("hook_id"))
+    select(hook.c.status, hook.c.token).where(
+        hook.c.run_id == bindparam("run_id"), hook.c.hook_id == bindparam("hook_id")
+    )
 )
 
 
@@ -220,7 +220,12 @@ def _change_views(connection: Connection, run_id: str, events: Iterable[NewEvent
         if kind.startswith("step_"):
             _note_step(run_id, item, new_steps, steps)
         elif kind == "wait_created":
-            row: dict[str, Any] = {"run_id": run_id, "wait_id": item.correlation_id, "status": "waiting", "created_at": at}
+            row: dict[str, Any] = {
+                "run_id": run_id,
+                "wait_id": item.correlation_id,
+                "status": "waiting",
+                "created_at": at,
+            }
             row |= {"is_sleep": view["is_sleep"], "resume_at": view["resume_at"], "ended_at": None}
             waits.append(row)
         elif kind == "wait_completed":
@@ -265,9 +270,10 @@ def _note_step(
         }
         return
     if item.type == "step_failed":
-        status, ended = ("cancelled" if view.get("cancelled") else "failed"), at
+        status: str = "cancelled" if view.get("cancelled") else "failed"
+        ended: int | None = at
     else:
-        status, ended = _STEP_STATUS[item.type], (at if item.type == "step_completed" else None)
+        status, ended = _STEP_STATUS[item.type], at if item.type == "step_completed" else None
     started = at if item.type == "step_started" else None
     fresh = new_steps.get(step_id)
     if fresh is not None:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import fields
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection, and_, bindparam, case, delete, false, func, null, or_, select, tuple_, update
 
-from wflab import codec
 from wflab.models import Event, Hook, Message, Run, Token, Wait, table_of
 from wflab.world import tokens
-from wflab.world.appending import IS_OPEN, append, append_for_others, end_run, insert_hook, store_sources
+from wflab.world.admission import admit, find_run
+from wflab.world.appending import IS_OPEN, append, append_for_others, end_run
 from wflab.world.protocol import (
     Admission,
     Batch,
@@ -22,11 +22,9 @@ from wflab.world.protocol import (
     Committed,
     HookRecord,
     Lease,
-    NewEvent,
     Open,
     Recorded,
     RunRecord,
-    hook_created_data,
 )
 from wflab.world.statements import Prepared
 
@@ -35,11 +33,6 @@ __all__ = ["SqlWorld"]
 T = TypeVar("T")
 run, event, hook, token, wait, message = (table_of(model) for model in (Run, Event, Hook, Token, Wait, Message))
 
-_RUN = Prepared(
-    select(*(run.c[item.name] for item in fields(RunRecord))).where(run.c.run_id == bindparam("run_id"))
-)
-_INSERT_RUN = Prepared(run.insert())
-_INSERT_EVENT = Prepared(event.insert())
 _ACQUIRE = Prepared(
     update(run)
     .where(
@@ -77,7 +70,15 @@ _RELEASE_ALL = Prepared(
     .returning(run.c.run_id)
 )
 _EVENTS = Prepared(
-    select(event.c.run_id, event.c.position, event.c.type, event.c.correlation_id, event.c.data, event.c.created_at, event.c.seen)
+    select(
+        event.c.run_id,
+        event.c.position,
+        event.c.type,
+        event.c.correlation_id,
+        event.c.data,
+        event.c.created_at,
+        event.c.seen,
+    )
     .where(event.c.run_id == bindparam("run_id"), event.c.position > bindparam("after"))
     .order_by(event.c.position)
 )
@@ -96,7 +97,9 @@ _HOOK_BY_TOKEN = Prepared(
     )
     .join_from(token, hook, and_(hook.c.run_id == token.c.run_id, hook.c.hook_id == token.c.hook_id))
     .join(run, run.c.run_id == token.c.run_id)
-    .where(token.c.token == bindparam("token"), or_(token.c.held_until.is_(None), token.c.held_until > bindparam("now")))
+    .where(
+        token.c.token == bindparam("token"), or_(token.c.held_until.is_(None), token.c.held_until > bindparam("now"))
+    )
 )
 _COUNT_PAYLOAD = Prepared(
     update(hook)
@@ -144,15 +147,13 @@ class SqlWorld(ABC):
 
     async def admit(self, candidate: Candidate) -> Admission:
         """Make a run and its start hook, or neither (R26)."""
-        return await self._write(lambda connection: _admit(connection, candidate))
+        return await self._write(lambda connection: admit(connection, candidate))
 
     async def acquire(self, run_id: str, worker: str, *, now: int, until: int, dead: str | None) -> Lease | None:
         """Take the lease on an open run that is free, expired, of the `dead` worker or the worker's own already."""
 
         def work(connection: Connection) -> Lease | None:
-            row = _ACQUIRE(
-                connection, of_run=run_id, worker=worker, dead=dead or worker, now=now, until=until
-            ).first()
+            row = _ACQUIRE(connection, of_run=run_id, worker=worker, dead=dead or worker, now=now, until=until).first()
             if row is None:
                 return None
             _TAKE_MESSAGE(connection, of_run=run_id)
@@ -210,7 +211,7 @@ class SqlWorld(ABC):
         """End an open run (R14). Gives the run as it was before; `None` when there is none."""
 
         def work(connection: Connection) -> RunRecord | None:
-            before = _find_run(connection, run_id)
+            before = find_run(connection, run_id)
             data = json.dumps({"reason": reason}, separators=(",", ":"))
             if before is not None and append_for_others(connection, run_id, "run_cancelled", None, data, at=now):
                 end_run(connection, run_id, "cancelled", at=now, reason=reason)
@@ -225,13 +226,15 @@ class SqlWorld(ABC):
 
         def work(connection: Connection) -> tuple[int, str | None]:
             count, holder = 0, None
-            for wait_id, is_sleep in _WAITING(connection, run_id=run_id).all():
+            for row in _WAITING(connection, run_id=run_id).all():
                 # A deadline (`asyncio.timeout`) is only made to pass by whoever names it.
-                if not (is_sleep if correlation_ids is None else wait_id in correlation_ids):
+                if not (row.is_sleep if correlation_ids is None else row.wait_id in correlation_ids):
                     continue
-                appended = append_for_others(connection, run_id, "wait_completed", wait_id, '{"woken":true}', at=now)
+                appended = append_for_others(
+                    connection, run_id, "wait_completed", row.wait_id, '{"woken":true}', at=now
+                )
                 if appended is not None:
-                    _WAKE(connection, of_run=run_id, of_wait=wait_id, at=now)
+                    _WAKE(connection, of_run=run_id, of_wait=row.wait_id, at=now)
                     count, holder = count + 1, appended[1]
             return count, _notify(connection, run_id, holder, worker, now) if count else holder
 
@@ -242,12 +245,12 @@ class SqlWorld(ABC):
     async def events(self, run_id: str, *, after: int = 0) -> list[Recorded]:
         """A run's log from position `after + 1` on, by position."""
         return await self._read(
-            lambda connection: [Recorded(*row) for row in _EVENTS(connection, run_id=run_id, after=after).all()]
+            lambda connection: [Recorded(*tuple(row)) for row in _EVENTS(connection, run_id=run_id, after=after).all()]
         )
 
     async def run(self, run_id: str) -> RunRecord | None:
         """One run, or `None`."""
-        return await self._read(lambda connection: _find_run(connection, run_id))
+        return await self._read(lambda connection: find_run(connection, run_id))
 
     async def hook_by_token(self, token: str, *, now: int) -> HookRecord | None:
         """The hook that holds the token, also while only its retention does (R24)."""
@@ -263,7 +266,9 @@ class SqlWorld(ABC):
 
     async def leases(self, worker: str) -> list[Open]:
         """The open runs that a worker holds the lease of."""
-        return await self._read(lambda connection: [Open(*row) for row in _LEASES(connection, worker=worker).all()])
+        return await self._read(
+            lambda connection: [Open(*tuple(row)) for row in _LEASES(connection, worker=worker).all()]
+        )
 
     async def lease_owners(self) -> list[str]:
         """The workers that hold leases on open runs."""
@@ -291,93 +296,18 @@ class SqlWorld(ABC):
 
         def work(connection: Connection) -> list[Open]:
             rows = [*connection.execute(asked).all(), *connection.execute(lost).all()]
-            return list({row.run_id: Open(*row) for row in rows}.values())
+            return list({row.run_id: Open(*tuple(row)) for row in rows}.values())
 
         return await self._read(work)
 
 
-def _admit(connection: Connection, candidate: Candidate) -> Admission:
-    run_id, wish, now = candidate.run_id, candidate.claim, candidate.at
-    known = _find_run(connection, run_id)
-    if known is not None:
-        # The same candidate again, after a lost reply or a crash of the step that started it: it is in (R31).
-        is_mine = known.ended_at is None and known.lease_owner is not None and known.lease_owner == candidate.worker
-        return Admission(lease=Lease(run_id, candidate.worker or "", known.fence, known.position) if is_mine else None)
-    if wish is not None:
-        outcome = tokens.claim(connection, run_id, wish, now=now)
-        if outcome.owner is not None:
-            owner = _find_run(connection, outcome.owner)
-            same = None if owner is None else codec.same(owner.input, candidate.input)
-            tokens.note_refusal(connection, wish.token, now=now, candidate=run_id, same_input=same)
-            return Admission(owner=outcome.owner, same_input=same)
-    created = NewEvent("run_created", None, _created_data(candidate), now)
-    appended = [created]
-    if wish is not None:
-        insert_hook(connection, run_id, wish, now=now, is_start=True)
-        appended.append(NewEvent("hook_created", wish.hook_id, hook_created_data(wish), now))
-    _INSERT_RUN(
-        connection,
-        run_id=run_id,
-        workflow=candidate.workflow,
-        module=candidate.module,
-        definition=candidate.definition.hash,
-        status="pending",
-        spec_version=candidate.spec_version,
-        seed=candidate.seed,
-        input=candidate.input,
-        output=None,
-        error=None,
-        error_code=None,
-        cancel_reason=None,
-        created_at=now,
-        started_at=None,
-        ended_at=None,
-        position=len(appended),
-        fence=0 if candidate.worker is None else 1,
-        lease_owner=candidate.worker,
-        lease_until=None if candidate.worker is None else candidate.lease_until,
-        blocked=None,
-        start_token=None if wish is None else wish.token,
-        start_hook_id=None if wish is None else wish.hook_id,
-        parent_run_id=candidate.parent_run_id,
-    )
-    rows: list[dict[str, Any]] = [
-        {
-            "run_id": run_id,
-            "position": position,
-            "type": item.type,
-            "correlation_id": item.correlation_id,
-            "data": item.data,
-            "created_at": now,
-            "seen": None,
-        }
-        for position, item in enumerate(appended, 1)
-    ]
-    _INSERT_EVENT.many(connection, rows)
-    store_sources(connection, [candidate.definition], now=now)
-    if candidate.worker is None:
-        tokens.ask_for_attention(connection, run_id, due_at=now)
-        return Admission()
-    return Admission(lease=Lease(run_id, candidate.worker, 1, len(appended)))
-
-
-def _created_data(candidate: Candidate) -> str:
-    head = {
-        "workflow": candidate.workflow,
-        "definition": candidate.definition.hash,
-        "spec_version": candidate.spec_version,
-    }
-    return f'{json.dumps(head, separators=(",", ":"))[:-1]},"input":{candidate.input}}}'
-
-
-def _find_run(connection: Connection, run_id: str) -> RunRecord | None:
-    row = _RUN(connection, run_id=run_id).first()
-    return None if row is None else RunRecord(*row)
-
-
 def _find_hook(connection: Connection, token: str, now: int) -> HookRecord | None:
     row = _HOOK_BY_TOKEN(connection, token=token, now=now).first()
-    return None if row is None else HookRecord(*row[:6], bool(row[6]), bool(row[7]), row[8], row[9])
+    if row is None:
+        return None
+    values: list[Any] = list(row)
+    values[6:8] = map(bool, values[6:8])
+    return HookRecord(*values)
 
 
 def _notify(connection: Connection, run_id: str, holder: str | None, worker: str, now: int) -> str | None:
@@ -388,4 +318,4 @@ def _notify(connection: Connection, run_id: str, holder: str | None, worker: str
 
 
 def _with_worker(found: HookRecord, worker: str | None) -> HookRecord:
-    return HookRecord(*(getattr(found, item.name) for item in fields(HookRecord) if item.name != "worker"), worker)
+    return replace(found, worker=worker)

@@ -106,7 +106,8 @@ class SqliteWorld(SqlWorld):
 
     async def _write(self, work: Callable[[Connection], T]) -> T:
         with self._lock, self._translated():
-            return self._patiently(self._write_once, work)
+            result: T = self._patiently(self._write_once, work)
+            return result
 
     def _write_once(self, work: Callable[[Connection], T]) -> T:
         writer = self._connected()
@@ -122,7 +123,8 @@ class SqliteWorld(SqlWorld):
     async def _read(self, work: Callable[[Connection], T]) -> T:
         # The writer's own connection is the fastest reader: it is free between transactions, and its cache is warm.
         with self._lock, self._translated():
-            return self._patiently(work, self._connected())
+            result: T = self._patiently(work, self._connected())
+            return result
 
     def _connected(self) -> Connection:
         if self._writer is None:
@@ -159,7 +161,7 @@ class SqliteWorld(SqlWorld):
             if self._writer is None:
                 return False
             version = self._writer.exec_driver_sql("pragma data_version").scalar_one()
-            changed = version != self._data_version
+            changed = bool(version != self._data_version)
             self._data_version = version
             return changed
 

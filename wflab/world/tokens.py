@@ -43,7 +43,7 @@ def _claim_free(insert: DialectInsert) -> ClauseElement:
         refused=0,
         refusals="[]",
     )
-    return fresh.on_conflict_do_update(
+    return fresh.on_conflict_do_update(  # type: ignore[no-any-return]
         index_elements=[token.c.token],
         set_={
             "run_id": fresh.excluded.run_id,
@@ -51,14 +51,14 @@ def _claim_free(insert: DialectInsert) -> ClauseElement:
             "since": fresh.excluded.since,
             "held_until": null(),
         },
-        # `held_until` is NULL while the owner's run is open, which compares to nothing: an open owner is never replaced.
+        # NULL while the owner's run is open, which compares to nothing: an open owner is never replaced.
         where=token.c.held_until <= bindparam("now"),
     )
 
 
 def _ask(insert: DialectInsert) -> ClauseElement:
     fresh = insert(message).values(run_id=bindparam("run_id"), due_at=bindparam("due_at"))
-    return fresh.on_conflict_do_update(
+    return fresh.on_conflict_do_update(  # type: ignore[no-any-return]
         index_elements=[message.c.run_id],
         set_={"due_at": fresh.excluded.due_at},
         where=message.c.due_at > fresh.excluded.due_at,
@@ -68,9 +68,7 @@ def _ask(insert: DialectInsert) -> ClauseElement:
 _CLAIM_FREE = Prepared.for_dialect(_claim_free)
 _ASK = Prepared.for_dialect(_ask)
 _HOLDER = Prepared(
-    select(
-        token.c.run_id, token.c.hook_id, token.c.held_until, run.c.status, run.c.spec_version, run.c.lease_owner
-    )
+    select(token.c.run_id, token.c.hook_id, token.c.held_until, run.c.status, run.c.spec_version, run.c.lease_owner)
     .join_from(token, run, token.c.run_id == run.c.run_id)
     .where(token.c.token == bindparam("token"))
 )
