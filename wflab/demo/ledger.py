@@ -1,49 +1,63 @@
-"""The provider's books in SQLite: charges, idempotency keys, and every request that came in.
-
-A key's unique row decides every race for it: two requests may both find it free, but only one can write it.
-"""
+"""The provider's books in SQLite: what was made (charges, refunds, customers, …), and every request that came in."""
 
 from __future__ import annotations
 
 import json
 import sqlite3
 import threading
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-__all__ = ["KEY_LIFETIME", "Answer", "Ledger", "Request"]
+__all__ = ["Books", "Ledger", "Request", "from_micros", "micros"]
 
-KEY_LIFETIME = timedelta(hours=24)
+_BUSY_S = 10.0
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
 
 _TABLES = """
 create table if not exists objects(
-    id text primary key, kind text not null, created text not null, body text not null, idempotency_key text);
-create index if not exists objects_kind on objects(kind, created);
+    number integer primary key, id text not null unique, kind text not null, idempotency_key text, body text not null);
+create index if not exists objects_by_kind on objects(kind, number);
 create table if not exists keys(
-    key text primary key, fingerprint text not null, created text not null, session text not null,
-    status integer, body text);
+    key text primary key, claim text not null, session text not null, fingerprint text not null,
+    created integer not null, status integer, body text);
 create table if not exists requests(
-    number integer primary key, received text not null, method text not null, path text not null,
-    idempotency_key text, outcome text not null, status integer, microseconds integer not null);
+    number integer primary key, received integer not null, method text not null, path text not null,
+    idempotency_key text, outcome text, status integer, charge text, duration integer);
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What a request is answered with. `is_replayed`: it is the answer that its key got before."""
+def micros(moment: datetime) -> int:
+    """Microseconds since 1970: how moments are kept."""
+    return (moment - _EPOCH) // _MICROSECOND
 
-    status: int
-    body: dict[str, Any]
-    is_replayed: bool = False
+
+def from_micros(number: int) -> datetime:
+    """The moment, in UTC."""
+    return _EPOCH + number * _MICROSECOND
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request that came in, for the lesson's table."""
+    """One request that came in.
+
+    Attributes:
+        received: when, in UTC.
+        method: `POST` or `GET`.
+        path: as in `/v1/charges`.
+        idempotency_key: of a POST. Stripe's client makes one up when it was given none.
+        outcome: what became of it: `charged`, `replayed`, `409 in flight`, `400 other parameters`, `failed`,
+            `declined`, `refused`, `dropped`, `created`, `refunded`, `read`, `in flight`, `unanswered` (the server
+            ended meanwhile); with `, reply lost` when the work was done and the client doesn't know.
+        status: of the reply; `None` when there was none.
+        charge: the id of the charge that the request has made or was told of.
+        duration: from the request's arrival to its reply; `None` while it is in flight.
+    """
 
     received: datetime
     method: str
@@ -51,129 +65,143 @@ class Request:
     idempotency_key: str | None
     outcome: str
     status: int | None
-    duration: timedelta
+    charge: str | None
+    duration: timedelta | None
+
+
+class Books:
+    """The books while they are open for one transaction."""
+
+    def __init__(self, database: sqlite3.Connection) -> None:
+        self.execute = database.execute
+
+    def add(self, kind: str, body: dict[str, Any], key: str | None) -> dict[str, Any]:
+        """Write a new object down; `body` has its `id`."""
+        row = (body["id"], kind, key, json.dumps(body))
+        self.execute("insert into objects(id, kind, idempotency_key, body) values(?, ?, ?, ?)", row)
+        return body
+
+    def change(self, body: dict[str, Any]) -> dict[str, Any]:
+        """Write an object's new state down."""
+        self.execute("update objects set body = ? where id = ?", (json.dumps(body), body["id"]))
+        return body
+
+    def find(self, kind: str, id_: str) -> dict[str, Any] | None:
+        """One object, or `None`."""
+        row = self.execute("select body from objects where id = ? and kind = ?", (id_, kind)).fetchone()
+        return None if row is None else dict(json.loads(row[0]))
+
+    def newest(self, kind: str, *, customer: str | None, after: str | None, limit: int) -> list[dict[str, Any]]:
+        """At most `limit` objects, newest first: those of a customer, and those made before the object `after`."""
+        rows = self.execute(
+            "select body from objects where kind = :kind"
+            " and (:customer is null or json_extract(body, '$.customer') = :customer)"
+            " and (:after is null or number < (select number from objects where id = :after))"
+            " order by number desc limit :limit",
+            {"kind": kind, "customer": customer, "after": after, "limit": limit},
+        )
+        return [json.loads(body) for (body,) in rows]
 
 
 class Ledger:
-    """The books, in a file or in memory. Every method is one transaction, from any thread.
+    """The books, in a file or in memory, for any thread. It opens when it is first used, and again after `close()`.
 
     Args:
-        path: the SQLite file; in memory when `None`.
-        session: names this server: a key that a dead one has left in flight is free again.
+        path: the SQLite file; in memory when `None`, and then kept until the ledger is dropped.
     """
 
-    def __init__(self, path: str | Path | None, session: str) -> None:
-        self._session = session
+    def __init__(self, path: str | Path | None) -> None:
+        self._path = path
         self._lock = threading.Lock()
-        self._database = sqlite3.connect(
-            ":memory:" if path is None else str(path), isolation_level=None, check_same_thread=False, timeout=10
-        )
-        self._database.execute("pragma journal_mode=wal")
-        self._database.executescript(_TABLES)
+        self._database: sqlite3.Connection | None = None
 
     def close(self) -> None:
         """Close the file."""
         with self._lock:
-            self._database.close()
+            if self._database is not None and self._path is not None:
+                self._database.close()
+                self._database = None
 
     @contextmanager
-    def _transaction(self) -> Iterator[sqlite3.Connection]:
-        with self._lock:
-            self._database.execute("begin immediate")
+    def transaction(self) -> Iterator[Books]:
+        """Everything written inside is written together, or nothing is."""
+        with self._opened() as database:
+            # The write lock is taken first, so what is read inside stays true until the commit.
+            database.execute("begin immediate")
             try:
-                yield self._database
+                yield Books(database)
+                database.execute("commit")
             except BaseException:
-                self._database.execute("rollback")
+                database.execute("rollback")
                 raise
-            self._database.execute("commit")
 
-    # -- objects ------------------------------------------------------------------------------------------
+    @contextmanager
+    def reading(self) -> Iterator[Books]:
+        """The books, for reading."""
+        with self._opened() as database:
+            yield Books(database)
 
-    def add(self, kind: str, body: dict[str, Any], now: datetime, key: str | None) -> None:
-        """Write an object down; `body` has its `id`."""
-        with self._transaction() as database:
-            row = (body["id"], kind, now.isoformat(), json.dumps(body), key)
-            database.execute("insert into objects values(?, ?, ?, ?, ?)", row)
+    @contextmanager
+    def _opened(self) -> Iterator[sqlite3.Connection]:
+        with self._lock:
+            if self._database is None:
+                self._database = self._open()
+            yield self._database
 
-    def find(self, kind: str, id_: str) -> dict[str, Any] | None:
-        """One object."""
-        with self._transaction() as database:
-            row = database.execute("select body from objects where id = ? and kind = ?", (id_, kind)).fetchone()
-        return None if row is None else dict(json.loads(row[0]))
+    def _open(self) -> sqlite3.Connection:
+        where = ":memory:" if self._path is None else str(self._path)
+        database = sqlite3.connect(where, isolation_level=None, check_same_thread=False, timeout=_BUSY_S)
+        weakref.finalize(self, database.close)
+        database.execute("pragma journal_mode = wal")
+        database.execute("pragma synchronous = normal")
+        database.executescript(_TABLES)
+        return database
 
-    def all(self, kind: str) -> list[dict[str, Any]]:
-        """All objects of a kind, oldest first, each with the key of its request as `idempotency_key`."""
-        with self._transaction() as database:
-            query = "select body, idempotency_key from objects where kind = ? order by rowid"
-            rows = database.execute(query, (kind,)).fetchall()
+    def charges(self) -> list[dict[str, Any]]:
+        """All charges, oldest first, as Stripe shows them, each with its request's `idempotency_key`."""
+        query = "select body, idempotency_key from objects where kind = 'charges' order by number"
+        with self.reading() as books:
+            rows = books.execute(query).fetchall()
         return [{**json.loads(body), "idempotency_key": key} for body, key in rows]
-
-    # -- idempotency keys -----------------------------------------------------------------------------------
-
-    def claim(self, key: str, fingerprint: str, now: datetime) -> Answer | None:
-        """Take a key for a request, or give the answer that its state calls for: replay, conflict or misuse."""
-        expired = (now - KEY_LIFETIME).isoformat()
-        with self._transaction() as database:
-            database.execute(
-                "delete from keys where key = ? and (created <= ? or (status is null and session <> ?))",
-                (key, expired, self._session),
-            )
-            claimed = database.execute(
-                "insert into keys(key, fingerprint, created, session) values(?, ?, ?, ?) on conflict do nothing",
-                (key, fingerprint, now.isoformat(), self._session),
-            )
-            if claimed.rowcount == 1:
-                return None
-            query = "select fingerprint, status, body from keys where key = ?"
-            known, status, body = database.execute(query, (key,)).fetchone()
-        if known != fingerprint:
-            text = f"Keys for idempotent requests can only be used with the same parameters. Try another than {key!r}."
-            return Answer(400, _error("idempotency_error", text))
-        if status is None:
-            text = f"There is currently another in-progress request using the idempotency key {key!r}."
-            return Answer(409, _error("idempotency_error", text, code="idempotency_key_in_use"))
-        return Answer(status, json.loads(body), is_replayed=True)
-
-    def settle(self, key: str, answer: Answer) -> None:
-        """Remember a key's answer."""
-        with self._transaction() as database:
-            row = (answer.status, json.dumps(answer.body), key)
-            database.execute("update keys set status = ?, body = ? where key = ?", row)
-
-    def release(self, key: str) -> None:
-        """Forget a key whose request came to nothing: it may be repeated as if it were new."""
-        with self._transaction() as database:
-            database.execute("delete from keys where key = ? and status is null", (key,))
 
     # -- requests -------------------------------------------------------------------------------------------
 
-    def note(self, request: Request) -> None:
-        """Write a request down."""
-        row = (
-            request.received.isoformat(),
-            request.method,
-            request.path,
-            request.idempotency_key,
-            request.outcome,
-            request.status,
-            request.duration // timedelta(microseconds=1),
-        )
-        with self._transaction() as database:
-            database.execute(
-                "insert into requests(received, method, path, idempotency_key, outcome, status, microseconds)"
-                " values(?, ?, ?, ?, ?, ?, ?)",
-                row,
-            )
+    def received(self, method: str, path: str, key: str | None, now: datetime) -> int:
+        """Write down that a request came in. Returns its number."""
+        with self.transaction() as books:
+            row = (micros(now), method, path, key)
+            query = "insert into requests(received, method, path, idempotency_key) values(?, ?, ?, ?) returning number"
+            return int(books.execute(query, row).fetchone()[0])
+
+    def answered(self, number: int, outcome: str, status: int | None, charge: str | None, duration: timedelta) -> None:
+        """Write down what became of a request."""
+        with self.transaction() as books:
+            row = (outcome, status, charge, duration // _MICROSECOND, number)
+            books.execute("update requests set outcome = ?, status = ?, charge = ?, duration = ? where number = ?", row)
+
+    def give_up_requests(self) -> None:
+        """What a server that died has left open will never be answered."""
+        with self.transaction() as books:
+            books.execute("update requests set outcome = 'unanswered' where outcome is null")
 
     def requests(self) -> list[Request]:
-        """All requests, in the order in which they were answered."""
-        with self._transaction() as database:
-            rows = database.execute("select * from requests order by number").fetchall()
+        """All requests, in the order in which they came in."""
+        query = (
+            "select received, method, path, idempotency_key, coalesce(outcome, 'in flight'), status, charge, duration"
+            " from requests order by number"
+        )
+        with self.reading() as books:
+            rows = books.execute(query).fetchall()
         return [
-            Request(datetime.fromisoformat(at), method, path, key, outcome, status, timedelta(microseconds=us))
-            for _, at, method, path, key, outcome, status, us in rows
+            Request(
+                received=from_micros(received),
+                method=method,
+                path=path,
+                idempotency_key=key,
+                outcome=outcome,
+                status=status,
+                charge=charge,
+                duration=None if duration is None else duration * _MICROSECOND,
+            )
+            for received, method, path, key, outcome, status, charge, duration in rows
         ]
-
-
-def _error(type_: str, message: str, *, code: str | None = None) -> dict[str, Any]:
-    return {"error": {"type": type_, "message": message, **({} if code is None else {"code": code})}}

@@ -104,8 +104,13 @@ class Engine:
         """A task that the engine keeps until it is done, in a context of its own."""
         task = self.loop.create_task(work, context=self._context.copy())
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._done)
         return task
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("the engine's own work failed", exc_info=error)
 
     # -- starting runs ---------------------------------------------------------------------------------------
 
@@ -341,22 +346,21 @@ class Engine:
         """Notice what other processes write, and workers that have died."""
         rounds = 0
         while True:
-            if rounds % max(1, round(LOOK_FOR_DEAD_EVERY_S / POLL_EVERY_S)) == 0:
-                await self._look_for_dead()
+            try:
+                if rounds % round(LOOK_FOR_DEAD_EVERY_S / POLL_EVERY_S) == 0:
+                    await self._look_for_dead()
+                if await self.world.has_changed():
+                    self._look_again.set()
+                    await self._look_at_waited()
+            except WorldUnavailableError as error:
+                log.warning("can't look at what others do: %s", error)
             rounds += 1
-            if await self.world.has_changed():
-                self._look_again.set()
-                await self._look_at_waited()
             await asyncio.sleep(POLL_EVERY_S)
 
     async def _look_for_dead(self) -> None:
-        try:
-            self._dead = dead_workers(await self.world.lease_owners())
-            due = await self.world.next_due_us()
-            await self._begin_forgotten()
-        except WorldUnavailableError as error:
-            log.warning("can't look at the leases: %s", error)
-            return
+        self._dead = dead_workers(await self.world.lease_owners())
+        due = await self.world.next_due_us()
+        await self._begin_forgotten()
         if self._dead or (due is not None and due <= self.clock.now_us()):
             self._look_again.set()
 

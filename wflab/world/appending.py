@@ -135,10 +135,10 @@ def append(connection: Connection, lease: Lease, batch: Batch, *, now: int) -> C
 
 
 def _advance(connection: Connection, lease: Lease, count: int) -> int:
-    row = _ADVANCE(connection, of_run=lease.run_id, of_fence=lease.fence, count=count).first()
+    row = _ADVANCE.first(connection, of_run=lease.run_id, of_fence=lease.fence, count=count)
     if row is None:
         raise LeaseLostError(lease.run_id, lease.fence)
-    return int(row.position)
+    return int(row[0])
 
 
 def _change_hooks(

@@ -22,6 +22,8 @@ __all__ = ["SqliteWorld"]
 
 T = TypeVar("T")
 _now_s = time.monotonic
+_ERRORS = (DatabaseError, sqlite3.DatabaseError)
+"""What goes wrong under SQLAlchemy, and straight under the driver."""
 
 
 class SqliteWorld(SqlWorld):
@@ -111,10 +113,11 @@ class SqliteWorld(SqlWorld):
 
     def _write_once(self, work: Callable[[Connection], T]) -> T:
         writer = self._connected()
-        writer.exec_driver_sql("begin immediate")
+        driver: Any = writer.connection.driver_connection
+        driver.execute("begin immediate")
         try:
             result = work(writer)
-            writer.exec_driver_sql("commit")
+            driver.execute("commit")
         except BaseException:
             _roll_back(writer)
             raise
@@ -137,7 +140,7 @@ class SqliteWorld(SqlWorld):
         while True:
             try:
                 return work(*arguments)
-            except DatabaseError as error:
+            except _ERRORS as error:
                 if not _is_busy(error) or _now_s() > deadline:
                     raise
 
@@ -145,8 +148,8 @@ class SqliteWorld(SqlWorld):
     def _translated(self) -> Iterator[None]:
         try:
             yield
-        except DatabaseError as error:
-            reason = str(error.orig)
+        except _ERRORS as error:
+            reason = str(_of_driver(error))
             if "not a database" in reason:
                 raise SchemaVersionError(self.url, None, schema.VERSION) from error
             if _is_busy(error):
@@ -157,17 +160,22 @@ class SqliteWorld(SqlWorld):
 
     async def has_changed(self) -> bool:
         """Whether another connection has written since the last call."""
-        with self._lock:
+        with self._lock, self._translated():
             if self._writer is None:
                 return False
-            version = self._writer.exec_driver_sql("pragma data_version").scalar_one()
+            driver: Any = self._writer.connection.driver_connection
+            (version,) = driver.execute("pragma data_version").fetchone()
             changed = bool(version != self._data_version)
             self._data_version = version
             return changed
 
 
-def _is_busy(error: DatabaseError) -> bool:
-    code = getattr(error.orig, "sqlite_errorcode", None)
+def _of_driver(error: Exception) -> BaseException | None:
+    return error.orig if isinstance(error, DatabaseError) else error
+
+
+def _is_busy(error: Exception) -> bool:
+    code = getattr(_of_driver(error), "sqlite_errorcode", None)
     return code is not None and code & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 

@@ -19,7 +19,8 @@ class Prepared:
     """A Core statement with its SQL text kept, run past SQLAlchemy's per-call compilation and type processing.
 
     Only for columns whose Python and database values are the same: text, integers, booleans.
-    Parameters are given by name, as the statement's `bindparam`s.
+    Parameters are given by name, as the statement's `bindparam`s. Calling it gives SQLAlchemy's result; what every
+    step does goes through `many` and `first`, which cost what the driver costs.
     """
 
     __slots__ = ("_build", "_compiled")
@@ -56,13 +57,29 @@ class Prepared:
         return connection.exec_driver_sql(sql, tuple([values[name] for name in names]))
 
     def many(self, connection: Connection, rows: list[dict[str, Any]]) -> int:
-        """Run it for each row; gives the number of rows it changed in all."""
+        """Run it for each row, straight through the driver; gives the number of rows it changed in all."""
         sql, names, fixed = self._for(connection.dialect)
         if fixed:
             rows = [{**fixed, **row} for row in rows]
-        if names is None:
-            return connection.exec_driver_sql(sql, rows).rowcount
-        if len(rows) == 1:
-            row = rows[0]
-            return connection.exec_driver_sql(sql, tuple([row[name] for name in names])).rowcount
-        return connection.exec_driver_sql(sql, [tuple([row[name] for name in names]) for row in rows]).rowcount
+        values: list[Any] = rows if names is None else [tuple([row[name] for name in names]) for row in rows]
+        cursor = _driver(connection).cursor()
+        if len(values) == 1:
+            cursor.execute(sql, values[0])
+        else:
+            cursor.executemany(sql, values)
+        return int(cursor.rowcount)
+
+    def first(self, connection: Connection, **parameters: Any) -> Any:
+        """Run it, straight through the driver; gives the first row as a tuple, or `None`."""
+        sql, names, fixed = self._for(connection.dialect)
+        values = {**fixed, **parameters} if fixed else parameters
+        cursor = _driver(connection).cursor()
+        cursor.execute(sql, values if names is None else tuple([values[name] for name in names]))
+        row = cursor.fetchone()
+        cursor.close()
+        return row
+
+
+def _driver(connection: Connection) -> Any:
+    """The driver's own connection, under SQLAlchemy's: it is in the same transaction."""
+    return connection.connection.driver_connection
