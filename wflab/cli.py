@@ -147,3 +147,7 @@ def _copy_examples(examples: Path, place: Path) -> list[str]:
 
 def _without_password(url: str) -> str:
     return re.sub(r"(://[^:/@]*):.*@", r"\1:***@", url)
+
+
+if __name__ == "__main__":
+    app()

@@ -16,11 +16,12 @@ def test_a_charge_is_made_and_can_be_read_back(provider: PaymentProvider) -> Non
     made = charge(provider, metadata={"order": "42", "note": "a&b=ü"}, description="an order")
     assert (made.amount, made.currency, made.paid, made.status) == (1000, "usd", True, "succeeded")
     again = provider.client().v1.charges.retrieve(made.id)
-    assert again.metadata.to_dict() == {"order": "42", "note": "a&b=ü"}
+    assert (again.metadata["order"], again.metadata["note"]) == ("42", "a&b=ü")
     assert again.description == "an order"
     assert made.last_response.request_id.startswith("req_")
 
 
+@pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")  # of httpx, about how stripe calls it
 async def test_the_async_client_works_too(provider: PaymentProvider) -> None:
     charges = provider.client().v1.charges
     provider.lose_next_reply()
@@ -43,8 +44,11 @@ def test_charges_are_listed_newest_first_in_pages_and_by_customer(provider: Paym
 
 @pytest.mark.parametrize(
     ("query", "param"),
-    [({"limit": 0}, "limit"), ({"limit": 101}, "limit"), ({"limit": "x"}, "limit")]
-    + [({"starting_after": "ch_none"}, "starting_after"), ({"ending_before": "ch_x"}, "ending_before")],
+    [
+        *(({"limit": limit}, "limit") for limit in (0, 101, "x")),
+        ({"starting_after": "ch_none"}, "starting_after"),
+        ({"ending_before": "ch_x"}, "ending_before"),
+    ],
 )
 def test_a_page_that_makes_no_sense_is_refused(provider: PaymentProvider, query: Any, param: str) -> None:
     with pytest.raises(stripe.InvalidRequestError) as refused:

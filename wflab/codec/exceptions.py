@@ -36,7 +36,7 @@ def _write(value: BaseException, writer: Writer) -> Any:
     if lost:
         # Clients hang connections and responses on their errors: what matters is that the error itself arrives.
         attributes["__notes__"] = [*attributes.get("__notes__", []), *lost]
-    data: dict[str, Any] = {TAG: "exception", "c": class_name(type(value)), "m": str(value)}
+    data: dict[str, Any] = {TAG: "exception", "c": class_name(type(value)), "m": _text(value)}
     data["a"] = [writer.at(f".args[{number}]", item) for number, item in enumerate(value.args)]
     if attributes:
         data["d"] = attributes
@@ -84,6 +84,13 @@ def _make(cls: type[BaseException], args: list[Any]) -> BaseException:
         made = BaseException.__new__(cls)
     made.args = tuple(args)
     return made  # type: ignore[no-any-return]
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception as broken:  # noqa: BLE001 - a `__str__` of its own may fail in any way
+        return f"(its text can't be had: {broken})"
 
 
 def _set(made: BaseException, name: str, item: Any) -> None:

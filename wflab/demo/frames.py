@@ -50,7 +50,7 @@ def requests_frame(requests: list[Request]) -> pandas.DataFrame:
         "outcome": _category(pd, [request.outcome for request in requests]),
         "status": pd.array([request.status for request in requests], dtype="Int64"),
         "charge": _text(pd, [request.charge for request in requests]),
-        "duration": pd.to_timedelta([request.duration for request in requests]),
+        "duration": pd.to_timedelta([request.duration for request in requests]).as_unit("us"),
         "idempotency_key": _text(pd, [request.idempotency_key for request in requests]),
     }
     frame: pandas.DataFrame = pd.DataFrame(columns)
@@ -73,7 +73,8 @@ def _category(pd: Any, values: list[str]) -> Any:
 
 
 def _moments(pd: Any, values: list[Any], unit: str | None = None) -> Any:
-    return pd.to_datetime(values, unit=unit, utc=True)
+    # Microseconds whatever the values and the version of pandas: frames can be joined, and empty ones are of one type.
+    return pd.to_datetime(values, unit=unit, utc=True).as_unit("us")
 
 
 def _pandas() -> Any:

@@ -212,7 +212,9 @@ def _create_refund(books: Books, call: Call) -> Fields:
     id_ = call.fields.get("charge")
     if id_ is None:
         intent = _get(books, "payment_intents", str(call.fields["payment_intent"]), "payment_intent")
-        id_ = str(intent["latest_charge"])
+        if intent["latest_charge"] is None:
+            raise RefusedError(f"{intent['id']} has no charge yet: it can't be refunded.", param="payment_intent")
+        id_ = intent["latest_charge"]
     charge = _get(books, "charges", id_, "charge")
     left = charge["amount"] - charge["amount_refunded"]
     amount = _integer(call, "amount", left)

@@ -96,8 +96,12 @@ class _Handler(BaseHTTPRequestHandler):
         if int(length) > MAX_BODY_BYTES:
             self.close_connection = True
             raise RefusedError(f"A request has at most {MAX_BODY_BYTES} bytes.", status=413)
+        body = self.rfile.read(int(length))
+        if len(body) < int(length):
+            self.close_connection = True
+            raise RefusedError("The request ended half-way.")  # half a form can be a whole one of another meaning
         try:
-            return self.rfile.read(int(length)).decode()
+            return body.decode()
         except UnicodeDecodeError:
             raise RefusedError("A request's body is a form in UTF-8.") from None
 
