@@ -15,7 +15,8 @@ pd = pytest.importorskip("pandas")
 
 
 @pytest.mark.parametrize(
-    "dtype", ["?", "i1", "u2", "<i4", ">i4", "u8", "f2", "f4", "f8", "c8", "c16", "U5", "S3", "M8[ns]", "M8[D]", "m8[s]"]
+    "dtype",
+    ["?", "i1", "u2", "<i4", ">i4", "u8", "f2", "f4", "f8", "c8", "c16", "U5", "S3", "M8[ns]", "M8[D]", "m8[s]"],
 )
 @pytest.mark.parametrize("shape", [(), (0,), (3,), (2, 3), (2, 0, 3)])
 def test_arrays_come_back_with_dtype_and_shape(dtype: str, shape: tuple[int, ...]) -> None:

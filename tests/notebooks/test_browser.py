@@ -106,7 +106,7 @@ _CONTRAST = """element => {
         .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
     let behind = element;
     while (behind && rgb(getComputedStyle(behind).backgroundColor)[3] === 0) behind = behind.parentElement;
-    const [a, b] = [light(getComputedStyle(element).color), light(getComputedStyle(behind || document.body).backgroundColor)];
+    const a = light(getComputedStyle(element).color);
+    const b = light(getComputedStyle(behind || document.body).backgroundColor);
     return (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
 }"""
-

@@ -47,7 +47,7 @@ def test_the_first_notebook_ends_with_one_charge(tmp_path: Path, monkeypatch: py
         for cell in notebook.cells
         if cell.cell_type == "code"
         for output in cell.outputs
-        if "text/html" in output.get("data", {}) and "wflab-lanes" in output["data"]["text/html"]
+        if "text/html" in output.get("data", {}) and '<table class="wflab-lanes">' in output["data"]["text/html"]
     ]
     assert len(run_shown) == 2
     assert "✕ 1" in run_shown[0]

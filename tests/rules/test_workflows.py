@@ -99,6 +99,37 @@ async def test_time_and_chance_in_a_body_are_fixed_by_its_run(lab: Lab) -> None:
     assert abs(time.time() - first[0]) > 1
 
 
+async def test_names_taken_from_their_modules_are_fixed_too(lab: Lab) -> None:  # R10
+    space: dict[str, Any] = {"workflow": workflow, "sleep": sleep, "__name__": "names_of_test"}
+    text = """
+from time import time, time_ns
+from random import random, choice
+from uuid import uuid4
+from datetime import datetime as moment
+
+def draw():
+    return [time(), time_ns(), random(), choice(range(10**9)), uuid4(), moment.now()]
+
+@workflow
+async def draws_by_name():
+    first = draw()
+    await sleep("1h")
+    return [first, draw()]
+"""
+    exec(compile(text, "<names of test>", "exec"), space)
+    run = await lab.start(space["draws_by_name"])
+    await lab.idle()
+    began = lab.clock.now().timestamp()
+    await lab.shutdown()
+    async with reopened(lab) as again:
+        first, second = await again.get_run(run.run_id).return_value()
+    assert first[0] == began
+    assert second[0] == began + 3600
+    async with reopened(lab) as again:
+        assert await again.get_run(run.run_id).return_value() == [first, second]
+    assert abs(space["draw"]()[0] - time.time()) < 60
+
+
 async def test_outside_a_body_time_and_chance_are_as_ever(lab: Lab) -> None:  # R10
     await (await lab.start(draws)).return_value()
     assert abs(time.time() - lab.clock.now().timestamp()) > 3600

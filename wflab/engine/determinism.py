@@ -18,6 +18,7 @@ import threading
 import time
 import types
 import uuid
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -30,6 +31,8 @@ _lock = threading.Lock()
 _is_installed = False
 _stand_ins: dict[Any, Any] = {}
 """By original: what a module that took the original by name (`from time import time`) is given instead."""
+
+_adopted: weakref.WeakSet[Callable[..., Any]] = weakref.WeakSet()
 
 _FORBIDDEN = {
     "open": ("opening a file", "do it in a step"),
@@ -59,23 +62,20 @@ def install() -> None:
 
 def adopt(fn: Callable[..., Any]) -> None:
     """Give a function's module the stand-ins where it holds an original by name, as after `from time import time`."""
+    if fn in _adopted:
+        return
+    _adopted.add(fn)
     names = fn.__globals__
-    for name in _names_in(fn.__code__):
-        value = names.get(name)
-        try:
-            stand_in = _stand_ins.get(value)
-        except TypeError:
-            continue
-        if stand_in is not None:
+    for name, value in list(names.items()):
+        if callable(value) and (stand_in := _stand_in_for(value)) is not None:
             names[name] = stand_in
 
 
-def _names_in(code: types.CodeType) -> set[str]:
-    names = set(code.co_names)
-    for item in code.co_consts:
-        if isinstance(item, types.CodeType):
-            names |= _names_in(item)
-    return names
+def _stand_in_for(value: Any) -> Any:
+    try:
+        return _stand_ins.get(value)
+    except TypeError:  # it has no hash, so it is none of ours
+        return None
 
 
 def _refuse_waiting_and_threads() -> None:

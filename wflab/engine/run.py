@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from wflab.clock import Alarm
 from wflab.durations import as_datetime
-from wflab.engine import current
+from wflab.engine import current, determinism
 from wflab.engine.batches import BatchBuilder
 from wflab.engine.definitions import Step, Workflow, catalogue
 from wflab.engine.effects import Effect, StartStep, StartTimer
@@ -43,6 +43,7 @@ class LiveRun:
         self.lease = lease
         self.record = record
         self.workflow = workflow
+        determinism.adopt(workflow.fn)
         self.steps: dict[str, LiveStep] = {}
         self.alarms: dict[str, Alarm] = {}
         self.is_over = False
