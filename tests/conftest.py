@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import Any
 
 import pytest
@@ -28,28 +29,32 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Run an `async def` test on a loop of its own, with its async-generator fixtures on that loop."""
+    """Run an `async def` test on a loop of its own, with its async-generator fixtures on that loop.
+
+    Such a fixture is a plain function that returns an async generator (`lab` below): pytest hands it over unopened.
+    One per test: a wider scope would take it from loop to loop. Another fixture that asks for it gets it unopened, too.
+    """
     if not inspect.iscoroutinefunction(pyfuncitem.obj):
         return None
     names = inspect.signature(pyfuncitem.obj).parameters
     given = {name: pyfuncitem.funcargs[name] for name in names if name in pyfuncitem.funcargs}
 
     async def run() -> None:
-        opened: list[AsyncIterator[Any]] = []
-        try:
-            async with asyncio.timeout(TEST_LIMIT_S):
-                for name, value in given.items():
-                    if inspect.isasyncgen(value):
-                        opened.append(value)
-                        given[name] = await anext(value)
-                await pyfuncitem.obj(**given)
-        finally:
-            for fixture in reversed(opened):
-                async for _ in fixture:
-                    pass
+        # The stack closes every fixture, also when the test or the closing of another one raises.
+        async with contextlib.AsyncExitStack() as opened, asyncio.timeout(TEST_LIMIT_S):
+            for name, value in given.items():
+                if inspect.isasyncgen(value):
+                    opened.push_async_callback(_exhaust, value)
+                    given[name] = await anext(value)
+            await pyfuncitem.obj(**given)
 
     asyncio.run(run())
     return True
+
+
+async def _exhaust(fixture: AsyncGenerator[Any, None]) -> None:
+    async for _ in fixture:
+        raise RuntimeError("a fixture yields once")
 
 
 def needs(is_there: bool, what: str) -> None:

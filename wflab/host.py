@@ -13,6 +13,9 @@ __all__ = ["Host", "InlineHost", "ThreadHost"]
 
 T = TypeVar("T")
 S = TypeVar("S")
+_AT_EXIT_S = 10.0
+"""How long the end of Python waits for a clean stop, in seconds."""
+
 S_co = TypeVar("S_co", covariant=True)
 
 
@@ -100,21 +103,30 @@ class ThreadHost(Generic[S]):
             return self._loop
 
     def _close_at_exit(self) -> None:
-        if self._loop is not None and self._pid == os.getpid():
-            asyncio.run(self.close())
+        # Executors and loops of others are gone by now: this one's own thread has to be enough.
+        detached = self._detach()
+        if detached is not None:
+            loop, thread = detached
+            asyncio.run_coroutine_threadsafe(self._shut(), loop).result(_AT_EXIT_S)
+            loop.call_soon_threadsafe(loop.stop)
+            thread.join(_AT_EXIT_S)
 
     async def close(self) -> None:
         """Close the service and end the thread."""
+        detached = self._detach()
+        if detached is not None:
+            loop, thread = detached
+            atexit.unregister(self._close_at_exit)
+            await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._shut(), loop))
+            loop.call_soon_threadsafe(loop.stop)
+            await asyncio.to_thread(thread.join)
+            loop.close()
+
+    def _detach(self) -> tuple[asyncio.AbstractEventLoop, threading.Thread] | None:
+        """Take the loop and its thread out of use; `None` when there are none in this process."""
         with self._lock:
             loop, thread, self._loop, self._thread = self._loop, self._thread, None, None
-        if loop is None or thread is None or self._pid != os.getpid():
-            return
-        atexit.unregister(self._close_at_exit)
-        await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._shut(), loop))
-        loop.call_soon_threadsafe(loop.stop)
-        if threading.current_thread() is not thread:
-            await asyncio.to_thread(thread.join)
-        loop.close()
+        return None if loop is None or thread is None or self._pid != os.getpid() else (loop, thread)
 
     async def _shut(self) -> None:
         service, self._service = self._service, None

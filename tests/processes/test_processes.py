@@ -336,3 +336,43 @@ async def test_a_full_disk_is_told_and_the_run_goes_on_when_there_is_room(url: s
         writer.exec_driver_sql("pragma max_page_count=1000000")
         assert len(lab.runs()) == 1
         await lab.start(receiver, ["y"])
+
+
+def test_a_script_ends_quietly_and_without_delay(url: str) -> None:
+    code = (
+        "import asyncio, sys, time, wflab\n"
+        "from tests.processes.programs import receiver\n"
+        "wflab.use(sys.argv[1])\n"
+        "print(asyncio.run(wflab.start(receiver, ['x'])).run_id)\n"
+    )
+    began = time.monotonic()
+    ended = subprocess.run(
+        [sys.executable, "-c", code, url], cwd=ROOT, capture_output=True, text=True, timeout=30, check=True
+    )
+    assert ended.stderr == ""
+    assert time.monotonic() - began < 9
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_child_has_an_engine_of_its_own(url: str) -> None:
+    code = (
+        "import asyncio, os, sys, wflab\n"
+        "from tests.processes.programs import chain, receiver\n"
+        "wflab.use(sys.argv[1])\n"
+        "run = asyncio.run(wflab.start(receiver, ['x']))\n"
+        "child = os.fork()\n"
+        "if child == 0:\n"
+        "    other = asyncio.run(wflab.start(chain, ['/dev/null', 3]))\n"
+        "    print(asyncio.run(other.return_value(timeout=10)), flush=True)\n"
+        "    os._exit(0)\n"
+        "assert os.waitpid(child, 0)[1] == 0\n"
+        "async def finish():\n"
+        "    await wflab.resume_hook('x', 'parent')\n"
+        "    return await run.return_value(timeout=10)\n"
+        "print(asyncio.run(finish()))\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", code, url], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
+    )
+    assert ended.stdout.split() == ["3", "parent"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import threading
 import time
@@ -57,6 +58,8 @@ class SqliteWorld(SqlWorld):
         event.listen(self._engine, "connect", self._configure)
         self._writer: Connection | None = None
         self._is_prepared = False
+        self._pid = os.getpid()
+        self._parents: Connection | None = None
         self._data_version: int | None = None
         self._lock = threading.RLock()
 
@@ -74,6 +77,7 @@ class SqliteWorld(SqlWorld):
 
     def prepare(self) -> None:
         """Make the tables in an empty database, check those of any other; once, from any thread (see `World.open`)."""
+        self._leave_parent()
         with self._lock, self._translated():
             if self._is_prepared:
                 return
@@ -82,6 +86,15 @@ class SqliteWorld(SqlWorld):
                 raise WorldUnavailableError(self.url, reason, "make it, or choose another")
             self._patiently(self._prepare_once)
             self._is_prepared = True
+
+    def _leave_parent(self) -> None:
+        """In a forked child: let go of the parent's connections without touching them, for they are its alone."""
+        if self._pid != os.getpid():
+            self._pid = os.getpid()
+            self._lock = threading.RLock()
+            self._engine.dispose(close=False)
+            self._parents = self._writer
+            self._writer, self._data_version = None, None
 
     def _prepare_once(self) -> None:
         with self._engine.connect() as connection:
