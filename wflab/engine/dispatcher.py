@@ -9,7 +9,7 @@ from collections.abc import Coroutine, Iterable
 from typing import Any
 
 from wflab import ids
-from wflab.clock import Clock, VirtualClock
+from wflab.clock import Alarm, Clock, VirtualClock
 from wflab.engine.definitions import Workflow, catalogue
 from wflab.engine.run import LiveRun
 from wflab.engine.workers import LIVE_WORKERS, dead_workers
@@ -68,6 +68,7 @@ class Engine:
         self._is_looking = False
         self._is_stopped = False
         self._dead: list[str] = []
+        self._queue_alarm: Alarm | None = None
         self._beginning: set[str] = set()
 
     # -- from start to stop --------------------------------------------------------------------------------
@@ -85,6 +86,8 @@ class Engine:
         if self._is_stopped:
             return
         self._is_stopped = True
+        if self._queue_alarm is not None:
+            self._queue_alarm.cancel()
         catalogue.unsubscribe(self._defined)
         for run in list(self.live.values()):
             run.stop()
@@ -156,6 +159,16 @@ class Engine:
                 await self._take(item)
         if len(found) == TAKE_AT_ONCE:
             self._look_again.set()
+        await self._watch_queue()
+
+    async def _watch_queue(self) -> None:
+        """Look again when the next message of the queue is due: a run that was let go may sleep until then."""
+        if self._queue_alarm is not None:
+            self._queue_alarm.cancel()
+            self._queue_alarm = None
+        due = await self.world.next_due_us(after=self.clock.now_us())
+        if due is not None:
+            self._queue_alarm = self.clock.call_at(self.loop, due, self._look_again.set)
 
     async def _take(self, item: Open) -> None:
         for workflow in self._candidates(item):
@@ -201,18 +214,27 @@ class Engine:
 
     def _evict(self) -> None:
         while len(self.live) > MAX_LIVE_RUNS:
-            idle = next((run for run in self.live.values() if not run.is_busy and not run.steps), None)
+            now = self.clock.now_us()
+            idle = next((run for run in self.live.values() if run.is_idle_until(now)), None)
             if idle is None:
                 return
             del self.live[idle.run_id]
             due_at = idle.next_due_us
             idle.stop()
-            self.spawn(self.world.release(idle.lease, due_at=due_at))
+            self.spawn(self._release(idle.lease, due_at))
+
+    async def _release(self, lease: Lease, due_at: int | None) -> None:
+        # A payload may have come since the body was last looked at: then there is a message, and it is due first.
+        await self.world.release(lease, due_at=due_at)
+        self._look_again.set()
 
     # -- advancing runs --------------------------------------------------------------------------------------
 
     def advance(self, run: LiveRun) -> None:
         """Give a run a turn, soon."""
+        if self.live.get(run.run_id) is run:
+            # Last in line to be let go.
+            self.live[run.run_id] = self.live.pop(run.run_id)
         self.spawn(run.advance())
 
     def wake(self, run_id: str, worker: str | None) -> None:
@@ -237,6 +259,11 @@ class Engine:
         self._versions.pop(run.run_id, None)
         self._refused.pop(run.run_id, None)
         self.tell_waiters(run.run_id)
+        self.check_quiet()
+
+    def turn_ended(self) -> None:
+        """A run has nothing to do for now."""
+        self._evict()
         self.check_quiet()
 
     async def run_lost(self, run: LiveRun) -> None:
@@ -359,9 +386,8 @@ class Engine:
 
     async def _look_for_dead(self) -> None:
         self._dead = dead_workers(await self.world.lease_owners())
-        due = await self.world.next_due_us()
         await self._begin_forgotten()
-        if self._dead or (due is not None and due <= self.clock.now_us()):
+        if self._dead:
             self._look_again.set()
 
     async def _begin_forgotten(self) -> None:

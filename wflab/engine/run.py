@@ -68,6 +68,11 @@ class LiveRun:
             for state in self.steps.values()
         )
 
+    def is_idle_until(self, now: int) -> bool:
+        """Whether it only waits for payloads, or for a time after `now`: its body may be let go."""
+        due = self.next_due_us
+        return not self.is_busy and not self.steps and (due is None or due > now)
+
     @property
     def next_due_us(self) -> int | None:
         """When its next timer is due, in microseconds since 1970."""
@@ -128,7 +133,7 @@ class LiveRun:
             await self._give_up(error)
         finally:
             self._is_turning = False
-            self.engine.check_quiet()
+            self.engine.turn_ended()
 
     async def _turn(self) -> None:
         builder = BatchBuilder(self.record, self.engine.clock.now_us())

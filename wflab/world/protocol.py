@@ -333,8 +333,8 @@ class World(Protocol):
     ) -> list[Open]:
         """Runs of these workflows, as (module, name), that want attention and that this worker may take."""
 
-    async def next_due_us(self) -> int | None:
-        """When the earliest message of the queue is due."""
+    async def next_due_us(self, *, after: int) -> int | None:
+        """When the next message of the queue that is not due at `after` becomes due."""
 
     async def held(self, worker: str) -> int:
         """How many open runs a worker holds the lease of."""

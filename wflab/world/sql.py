@@ -116,7 +116,7 @@ _WAKE = Prepared(
     .where(wait.c.run_id == bindparam("of_run"), wait.c.wait_id == bindparam("of_wait"), wait.c.ended_at.is_(None))
     .values(status="woken", ended_at=bindparam("at"))
 )
-_NEXT_DUE = Prepared(select(func.min(message.c.due_at)))
+_NEXT_DUE = Prepared(select(func.min(message.c.due_at)).where(message.c.due_at > bindparam("after")))
 _HELD = Prepared(select(func.count()).where(IS_OPEN, run.c.lease_owner == bindparam("worker")))
 _LEASES = Prepared(
     select(run.c.run_id, run.c.workflow, run.c.module, run.c.definition, run.c.lease_owner).where(
@@ -256,9 +256,9 @@ class SqlWorld(ABC):
         """The hook that holds the token, also while only its retention does (R24)."""
         return await self._read(lambda connection: _find_hook(connection, token, now))
 
-    async def next_due_us(self) -> int | None:
-        """When the earliest message of the queue is due."""
-        return await self._read(lambda connection: _NEXT_DUE(connection).scalar_one())
+    async def next_due_us(self, *, after: int) -> int | None:
+        """When the next message of the queue that is not due at `after` becomes due."""
+        return await self._read(lambda connection: _NEXT_DUE(connection, after=after).scalar_one())
 
     async def held(self, worker: str) -> int:
         """How many open runs a worker holds the lease of."""
