@@ -124,8 +124,9 @@ async def _on_thread(call: Callable[[], Any], name: str) -> Any:
         try:
             value = context.run(call)
         except BaseException as raised:
-            # StopIteration can't travel through a future.
-            error = RuntimeError(f"step raised {raised!r}") if isinstance(raised, StopIteration) else raised
+            # These two end the coroutine that awaits a future with them, instead of telling it.
+            is_told = not isinstance(raised, StopIteration | GeneratorExit)
+            error = raised if is_told else RuntimeError(f"step raised {raised!r}")
         # The engine may have stopped meanwhile: a late result is dropped.
         with contextlib.suppress(RuntimeError):
             loop.call_soon_threadsafe(settle, value, error)
