@@ -65,6 +65,24 @@ async def chain(file: str, steps: int) -> int:
     return steps
 
 
+@step(max_retries=1000)
+async def note_payload(file: str, payload: int) -> int:
+    me = get_step_metadata()
+    with Path(file).open("a") as lines:
+        lines.write(f"{me.step_id} {me.attempt}\n")
+    return payload
+
+
+@workflow
+async def collector(file: str, token: str) -> dict[str, Any]:
+    got = []
+    async for payload in create_hook(token):
+        if payload == -1:
+            break
+        got.append(await note_payload(file, payload))
+    return {"token": token, "got": got}
+
+
 def say(*words: object) -> None:
     print(*words, flush=True)
 
@@ -128,6 +146,19 @@ async def receive(token: str) -> None:
 async def start_only(file: str) -> None:
     run = await start(chain, [file, 3])
     say(run.run_id)
+
+
+async def work(_file: str) -> None:
+    """Advance whatever there is, until killed."""
+    await get_run("wrun_none").exists()
+    await asyncio.Event().wait()
+
+
+async def start_collectors(file: str, count: str) -> None:
+    tokens = [f"soak-{number}" for number in range(int(count))]
+    for token in tokens:
+        await start(collector, [file, token])
+    say(*tokens)
 
 
 if __name__ == "__main__":
