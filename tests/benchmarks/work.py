@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import os
 import time
+import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -190,17 +190,30 @@ async def cold_replay(folder: Path, events: int) -> dict[str, Any]:
 async def cost_of_a_step(folder: Path, count: int) -> dict[str, Any]:
     """What one more step takes on disk, and in memory while its run is live."""
     file = folder / "size.db"
+
+    @workflow
+    async def then_waits(steps: int) -> None:
+        for number in range(steps):
+            await noop(number)
+        await create_hook(f"after {steps}")
+
     async with Lab(f"sqlite:///{file}", max_events=UNLIMITED) as lab:
-        await (await lab.start(sequential, [100])).return_value()
+        await lab.start(then_waits, [100])
+        await lab.idle()
+        before_size = _size(lab, file)
+        tracemalloc.start()
         gc.collect()
-        before_rss, before_size = _rss(), _size(lab, file)
-        await (await lab.start(sequential, [count])).return_value()
+        before, _ = tracemalloc.get_traced_memory()
+        await lab.start(then_waits, [count])
+        await lab.idle()
         gc.collect()
+        after, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
         return {
             "work": "cost of a step",
             "n": count,
             "bytes_on_disk": (_size(lab, file) - before_size) / count,
-            "bytes_in_memory": max(0, _rss() - before_rss) / count,
+            "bytes_in_memory": (after - before) / count,
         }
 
 
@@ -208,7 +221,3 @@ def _size(lab: Lab, file: Path) -> int:
     with lab.world.sql_engine.connect() as connection:
         connection.exec_driver_sql("pragma wal_checkpoint(truncate)")
     return file.stat().st_size
-
-
-def _rss() -> int:
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")

@@ -339,6 +339,34 @@ async def test_what_a_step_prints_and_logs_is_kept_with_its_attempt(
     assert (shown.out, shown.err) == ("", "")
 
 
+async def test_what_others_log_meanwhile_is_shown_as_ever(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:  # R7
+    begun, end = asyncio.Event(), asyncio.Event()
+
+    @step
+    async def waits() -> None:
+        print("of the step")
+        begun.set()
+        await end.wait()
+
+    @workflow
+    async def calls() -> None:
+        await waits()
+
+    root = logging.getLogger()
+    handlers, root.handlers = root.handlers, []
+    try:
+        run = await lab.start(calls)
+        await begun.wait()
+        logging.getLogger("mine").warning("not of the step")
+        print("mine")
+        end.set()
+        await run.return_value()
+    finally:
+        root.handlers = handlers
+    shown = capsys.readouterr()
+    assert (shown.out, shown.err) == ("mine\n", "not of the step\n")
+
+
 async def test_parallel_steps_run_together_and_are_recorded_in_call_order(lab: Lab) -> None:  # R8
     arrived: list[int] = []
     all_there = asyncio.Event()

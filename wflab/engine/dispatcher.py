@@ -10,6 +10,7 @@ from typing import Any
 
 from wflab import ids
 from wflab.clock import Alarm, Clock, VirtualClock
+from wflab.engine import current
 from wflab.engine.definitions import Workflow, catalogue
 from wflab.engine.run import LiveRun
 from wflab.engine.workers import LIVE_WORKERS, dead_workers
@@ -58,6 +59,8 @@ class Engine:
         self.loop = asyncio.get_running_loop()
         self.live: dict[str, LiveRun] = {}
         self._context = contextvars.copy_context()
+        # A Lab that is first used in a step of another one is not part of that step.
+        self._context.run(current.attempt.set, None)
         self._stored: set[str] = set()
         self._versions: dict[str, Workflow[..., Any]] = {}
         self._refused: dict[str, set[str]] = {}
@@ -296,7 +299,8 @@ class Engine:
 
     def missing_definition(self, record: RunRecord) -> str | None:
         """What an open run needs that this process does not have, while nobody advances it (R12)."""
-        if record.ended_at is not None or record.lease_owner is not None:
+        is_held = record.lease_owner is not None and record.lease_owner not in self._dead
+        if record.ended_at is not None or (is_held and (record.lease_until or 0) > self.clock.now_us()):
             return None
         if catalogue.versions((record.module, record.workflow)):
             return None

@@ -78,11 +78,25 @@ class _AttemptLogHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         attempt = current.attempt.get()
-        if attempt is not None:
-            try:
-                _keep(attempt, self.format(record) + "\n")
-            except Exception:
-                self.handleError(record)
+        if attempt is None:
+            self._as_without(record)
+            return
+        try:
+            _keep(attempt, self.format(record) + "\n")
+        except Exception:
+            self.handleError(record)
+
+    def _as_without(self, record: logging.LogRecord) -> None:
+        """Where logging is not configured, Python shows warnings itself; that this handler is there must not end it."""
+        last = logging.lastResort
+        if last is None or record.levelno < last.level:
+            return
+        logger: logging.Logger | None = logging.getLogger(record.name)
+        while logger is not None:
+            if any(handler is not self for handler in logger.handlers):
+                return
+            logger = logger.parent if logger.propagate else None
+        last.handle(record)
 
 
 _streams = (_Diverted("stdout"), _Diverted("stderr"))
