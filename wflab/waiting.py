@@ -22,7 +22,7 @@ async def wait_for_end(engine: Engine, run_id: str, timeout: Duration | None) ->
         WorkflowRunNotFoundError: there is no such run.
     """
     deadline = None if timeout is None else deadline_us(timeout, now_us=engine.clock.now_us())
-    waiter = engine.end_of(run_id)
+    waiter = engine.waiters.end_of(run_id)
     alarm = None
     if deadline is not None:
         alarm = engine.clock.call_at(engine.loop, deadline, lambda: _time_out(waiter, run_id, timeout))
@@ -39,7 +39,7 @@ async def wait_for_end(engine: Engine, run_id: str, timeout: Duration | None) ->
             raise WorkflowRunNotFoundError(run_id)
         return record
     finally:
-        engine.forget_waiter(run_id, waiter)
+        engine.waiters.forget(run_id, waiter)
         if alarm is not None:
             alarm.cancel()
 

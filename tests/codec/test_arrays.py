@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import zoneinfo
 from typing import Any
 
@@ -160,3 +162,44 @@ def test_columns_that_cant_be_stored_say_so() -> None:
     for column in (pd.period_range("2020", periods=2, freq="M"), pd.arrays.SparseArray([1, 0])):
         with pytest.raises(SerializationError):
             encode(pd.DataFrame({"c": column}))
+
+
+ADDRESS = base64.b64encode(bytes([0, 0, 0, 0, 0, 0, 0, 1])).decode()
+
+
+@pytest.mark.parametrize("tag", ["ndarray", "numpy"])
+@pytest.mark.parametrize(
+    ("dtype", "shape", "content"),
+    [
+        ("|O", [1], ADDRESS),
+        ("O", [1], ADDRESS),
+        ("i4,O", [1], "AAAAAAAAAAAAAAAB"),
+        ([["x", "|O"]], [1], ADDRESS),
+        ([["x", [["y", "|O"]], [1]]], [1], ADDRESS),
+        ("T", [1], "A" * 21 + "E="),
+        ("<i8", [2], ADDRESS),
+        ("<i8", [], ""),
+        ("<i8", [2**62, 2**62, 4], ""),
+        ("<i8", [-1], ADDRESS),
+        ("<i8", [1.0], ADDRESS),
+        ("<i8", "1", ADDRESS),
+        ("no dtype", [1], ADDRESS),
+        (5, [1], ADDRESS),
+    ],
+)
+def test_bytes_are_never_taken_for_addresses(tag: str, dtype: Any, shape: Any, content: str) -> None:
+    text = json.dumps({"$": tag, "dtype": dtype, "shape": shape, "v": content})
+    with pytest.raises(SerializationError):
+        decode(text)
+
+
+def test_codes_that_point_nowhere_are_refused() -> None:
+    category = encode(pd.Series(["a", "b"], dtype="category"))
+    levels = encode(pd.MultiIndex.from_tuples([("a", 1), ("b", 2)]))
+    codes = base64.b64encode(bytes([0, 1])).decode()
+    wrong = base64.b64encode(bytes([0, 99])).decode()
+    for text in (category, levels):
+        assert codes in text
+        decode(text)
+        with pytest.raises(SerializationError):
+            decode(text.replace(codes, wrong))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import functools
 import sys
 from collections import OrderedDict, deque, namedtuple
 from datetime import UTC, date, datetime, time, timedelta, timezone
@@ -42,11 +43,23 @@ class Access(enum.Flag):
     WRITE = enum.auto()
 
 
+class Asking(enum.Enum):
+    ONE = 1
+
+    @classmethod
+    def _missing_(cls, value: object) -> Any:
+        raise AssertionError("must not run when a value is read")
+
+
 @dataclasses.dataclass
 class Plain:
     a: Any
     b: Any = None
     hidden: Any = dataclasses.field(default=0, init=False)
+
+    @functools.cached_property
+    def costly(self) -> list[int]:
+        return [self.a]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,6 +183,14 @@ def test_any_value_comes_back_equal_and_of_the_same_type(value: Any) -> None:
         [[]] * 3,
         {"a": ()},
         {(1, (2, frozenset({3}))): {1.5: b""}},
+        "\ud83d\ude00",
+        "\ud83d" + "\ude00",
+        "alone \ud83d",
+        {"\ud83d" + "\ude00": 1, "\U0001f600": 2},
+        PurePosixPath("\ud83d" + "\ude00"),
+        Access(0),
+        Access.READ | Access.WRITE,
+        {Colour.RED: {Access.READ}},
     ],
 )
 def test_values_that_are_easily_lost(value: Any) -> None:
@@ -297,6 +318,17 @@ def test_what_cant_be_stored_names_its_place(value: Any, path: str) -> None:
         '{"$":"enum","c":"tests.codec.test_values:Colour","n":"GREEN"}',
         '{"$":5}',
         "[" * 100_000,
+        "NaN",
+        '[Infinity,{"$":"tuple","v":[]}]',
+        '{"$":"complex","v":[1]}',
+        '{"$":"dict","v":[[[1],2]]}',
+        '{"$":"set","v":[[1]]}',
+        '{"$":null,"v":[[1]]}',
+        '{"$":"dataclass","c":7,"f":{}}',
+        '{"$":"dataclass","c":"tests.codec.test_values:Colour","f":{}}',
+        '{"$":"enum","c":"tests.codec.test_values:Plain","n":"RED"}',
+        '{"$":"enum","c":"tests.codec.test_values:Asking","v":5}',
+        '{"$":"namedtuple","c":"tests.codec.test_values:Point","v":[1]}',
     ],
 )
 def test_damaged_and_hostile_texts_are_refused_and_run_nothing(text: str) -> None:
@@ -305,10 +337,42 @@ def test_damaged_and_hostile_texts_are_refused_and_run_nothing(text: str) -> Non
     assert "antigravity" not in sys.modules
 
 
+def test_what_an_instance_was_given_after_its_making_comes_back() -> None:
+    value = Plain(a=1)
+    value.note = (1, 2)  # type: ignore[attr-defined]
+    assert value.costly == [1]
+    back = decode(encode(value))
+    assert vars(back) == {"a": 1, "b": None, "hidden": 0, "note": (1, 2)}
+
+
+def test_code_of_a_class_that_fails_while_it_is_looked_into_is_named() -> None:
+    class Failing(pydantic.BaseModel):
+        a: int = 1
+
+        def __getattribute__(self, name: str) -> Any:
+            if name == "__pydantic_extra__":
+                raise ZeroDivisionError("inside")
+            return super().__getattribute__(name)
+
+    with pytest.raises(SerializationError, match="looking into it failed"):
+        encode([Failing()], path="args")
+
+
+def test_a_damaged_part_can_be_shown() -> None:
+    shown = decode('[{"$":"datetime","v":"soon"},{"$":"set","v":[{"$":"unheard of"}]}]', unresolved="show")
+    assert type(shown[0]) is Unresolved
+    assert [type(item) for item in shown[1]] == [Unresolved]
+
+
 def test_a_class_is_only_found_among_storable_kinds() -> None:
     for name in ("builtins:int", "os:system", "subprocess:Popen", "tests.codec.test_values:encode"):
         with pytest.raises(SerializationError):
             decode(f'{{"$":"dataclass","c":"{name}","f":{{}}}}')
+
+
+def test_a_class_that_is_no_exception_is_not_raised() -> None:
+    back = decode('{"$":"exception","c":"tests.codec.test_values:Plain","a":[],"m":"no"}')
+    assert (type(back), str(back)) == (UnresolvedError, "Plain: no")
 
 
 def test_an_unknown_class_can_be_shown() -> None:

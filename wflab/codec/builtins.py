@@ -12,7 +12,7 @@ from pathlib import PosixPath, PurePath, PurePosixPath, PureWindowsPath, Windows
 from typing import Any
 from uuid import UUID
 
-from wflab.codec.core import TAG, Reader, Writer, on_read, on_write
+from wflab.codec.core import TAG, Reader, Writer, on_read, on_write, splits
 
 __all__ = ["install", "read_zone", "write_zone"]
 
@@ -40,16 +40,17 @@ def install() -> None:
     on_read("bytes", lambda data, _: base64.b64decode(data["v"]))
     on_write(bytearray, lambda value, _: {TAG: "bytearray", "v": base64.b64encode(value).decode()})
     on_read("bytearray", lambda data, _: bytearray(base64.b64decode(data["v"])))
+    on_read("str", lambda data, _: "".join(data["v"]))
     on_read("int", lambda data, _: int(data["v"], 16))
     on_read("float", lambda data, _: float(data["v"]))
     on_write(complex, lambda value, writer: {TAG: "complex", "v": [writer.write(value.real), writer.write(value.imag)]})
-    on_read("complex", lambda data, reader: complex(*map(reader.read, data["v"])))
+    on_read("complex", _read_complex)
     on_write(Decimal, lambda value, _: {TAG: "Decimal", "v": str(value)})
     on_read("Decimal", lambda data, _: Decimal(data["v"]))
     on_write(UUID, lambda value, _: {TAG: "UUID", "v": str(value)})
     on_read("UUID", lambda data, _: UUID(data["v"]))
     for path in _PATHS.values():
-        on_write(path, lambda value, _: {TAG: "Path", "c": type(value).__name__, "v": str(value)})
+        on_write(path, lambda value, writer: {TAG: "Path", "c": type(value).__name__, "v": writer.write(str(value))})
     on_read("Path", _read_path)
     _install_times()
 
@@ -73,7 +74,7 @@ def _pairs(value: dict[Any, Any], writer: Writer) -> list[Any]:
 
 
 def _write_dict(value: dict[Any, Any], writer: Writer) -> Any:
-    if all(type(key) is str and key != TAG for key in value):
+    if all(type(key) is str and key != TAG and not splits(key) for key in value):
         return writer.mapping(value, "[{!r}]")
     return {TAG: "dict", "v": _pairs(value, writer)}
 
@@ -83,13 +84,18 @@ def _sorted(value: set[Any] | frozenset[Any], writer: Writer) -> list[Any]:
     return sorted((writer.at("{…}", item) for item in value), key=json.dumps)
 
 
-def _read_path(data: Any, _reader: Reader) -> PurePath:
-    cls = _PATHS[data["c"]]
+def _read_complex(data: Any, reader: Reader) -> complex:
+    real, imaginary = data["v"]
+    return complex(reader.read(real), reader.read(imaginary))
+
+
+def _read_path(data: Any, reader: Reader) -> PurePath:
+    cls, text = _PATHS[data["c"]], reader.read(data["v"])
     try:
-        return cls(data["v"])
+        return cls(text)
     except NotImplementedError:
         # The other system's kind of path can't exist here, but what it says can.
-        return PureWindowsPath(data["v"]) if cls is WindowsPath else PurePosixPath(data["v"])
+        return PureWindowsPath(text) if cls is WindowsPath else PurePosixPath(text)
 
 
 def _write_datetime(value: datetime | time, writer: Writer) -> Any:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import enum
-import inspect
 import sys
+import types
 import weakref
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -27,7 +28,8 @@ def register(cls: C) -> C:
     """
     if not isinstance(cls, type) or kind_of(cls) is None:
         raise TypeError(f"{cls!r} is no dataclass, pydantic model, named tuple, enum or exception")
-    _registered[_name(cls)] = cls
+    name = _name(cls)
+    _registered[name] = _used[name] = cls
     return cls
 
 
@@ -54,26 +56,45 @@ def module_name(name: str) -> str:
     return Path(file).stem if file else name
 
 
-def find_class(name: str) -> type | None:
-    """The class of a stored name, or `None`. Imports nothing; only classes of a storable kind are found."""
-    found: Any = _used.get(name) or _registered.get(name)
-    if found is None:
-        module, _, qualname = name.partition(":")
-        where = sys.modules.get(module)
-        if where is None and module == module_name("__main__"):
-            where = sys.modules.get("__main__")
-        found = None if where is None else _look_up(where, qualname)
-    return found if isinstance(found, type) and kind_of(found) is not None else None
+def find_class(name: Any, kind: str) -> Any:
+    """The class of a stored name, or `None`. Imports nothing, and finds only classes of this kind (`kind_of`).
+
+    The one that its module has now comes first: after a cell has been run again, that is the latest definition.
+    """
+    if not isinstance(name, str):
+        return None
+    homes = list(_homes(name))
+    used = _used.get(name)
+    found: Any
+    # A script that is also imported has two of one name: the one used. Last, what a module has renamed.
+    for found in (
+        *(home for home in homes if home is used),
+        *(home for home in homes if isinstance(home, type) and _name(home) == name),
+        used,
+        _registered.get(name),
+        *homes,
+    ):
+        if isinstance(found, type) and kind_of(found) == kind:
+            return found
+    return None
 
 
-def _look_up(module: Any, qualname: str) -> Any:
-    found = module
-    for part in qualname.split("."):
-        # Statically: a module's or class's own `__getattr__` must not run for a name that the data chose.
-        found = inspect.getattr_static(found, part, None)
-        if found is None:
-            return None
-    return found
+def _homes(name: str) -> Iterator[Any]:
+    """What modules that are already imported have under a stored name."""
+    module, _, qualname = name.partition(":")
+    for where in (module, "__main__") if module == module_name("__main__") else (module,):
+        found: Any = sys.modules.get(where)
+        for part in qualname.split("."):
+            found = _contents(found).get(part)
+        if found is not None:
+            yield found
+
+
+def _contents(found: Any) -> Any:
+    # Past any `__getattr__` or `__getattribute__`: no code must run for a name that the data chose, nor a lazy import.
+    if issubclass(type(found), types.ModuleType):
+        return types.ModuleType.__getattribute__(found, "__dict__")
+    return type.__getattribute__(found, "__dict__") if issubclass(type(found), type) else {}
 
 
 def kind_of(cls: type) -> str | None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -26,6 +27,7 @@ __all__ = [
     "on_write_kind",
     "register_reference",
     "same",
+    "splits",
 ]
 
 TAG = "$"
@@ -34,7 +36,15 @@ _BIG_BITS = 8192
 """Python refuses to print or read integers much longer than this in decimal."""
 
 _dumps = json.JSONEncoder(ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode
-_loads = json.JSONDecoder().decode
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON")
+
+
+_loads = json.JSONDecoder(parse_constant=_refuse_constant).decode
+_HALVES = re.compile(r"(?<=[\ud800-\udbff])(?=[\udc00-\udfff])")
+"""Between two characters that a JSON reader would take for the halves of one."""
 
 Write = Callable[[Any, "Writer"], Any]
 Read = Callable[[Any, "Reader"], Any]
@@ -88,7 +98,9 @@ class Unresolved:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Unresolved) and (other.type_name, other.value) == (self.type_name, self.value)
 
-    __hash__ = None  # type: ignore[assignment]
+    def __hash__(self) -> int:
+        # It may stand for a key or for an item of a set; its value may well be a list.
+        return hash(self.type_name)
 
     def __repr__(self) -> str:
         return f"<{self.type_name.rpartition(':')[2]} {self.value!r}>"
@@ -133,8 +145,10 @@ class Writer:
     def write(self, value: Any) -> Any:
         """The JSON form of a value."""
         kind = type(value)
-        if value is None or kind is str or kind is bool:
+        if value is None or kind is bool:
             return value
+        if kind is str:
+            return {TAG: "str", "v": _HALVES.split(value)} if splits(value) else value
         if kind is int:
             return value if value.bit_length() < _BIG_BITS else {TAG: "int", "v": hex(value)}
         if kind is float:
@@ -147,6 +161,10 @@ class Writer:
         self._inside.add(id(value))
         try:
             return write(value, self)
+        except (SerializationError, RecursionError):
+            raise
+        except Exception as error:
+            raise self.fail(value, f"looking into it failed: {error!r:.300}") from error
         finally:
             self._inside.discard(id(value))
 
@@ -173,17 +191,19 @@ class Reader:
             return [self.read(item) for item in data]
         if type(data) is not dict:
             return data
-        tag = data.get(TAG)
-        if tag is None:
+        if TAG not in data:
             return {key: self.read(item) for key, item in data.items()}
+        tag = data[TAG]
         read = _readers.get(tag) if isinstance(tag, str) else None
         if read is None:
             return self.unresolved(str(tag), data)
         try:
             return read(data, self)
-        except SerializationError:
+        except (SerializationError, RecursionError):
             raise
-        except (KeyError, ValueError, TypeError, AttributeError, IndexError, OverflowError) as error:
+        except Exception as error:
+            if self.shows_unresolved:
+                return Unresolved(str(data.get("c", tag)), {key: data[key] for key in data if key not in (TAG, "c")})
             raise SerializationError("stored value", str(tag), f"it can't be read: {error!r}") from error
 
     def unresolved(self, type_name: str, value: Any) -> Any:
@@ -207,10 +227,18 @@ def encode(value: Any, *, path: str = "value") -> str:
     """
     try:
         if _is_plain(value):
-            return _dumps(value)
+            text = _dumps(value)
+            # With these in it, it is read by a walk, which takes more stack, or has halves that JSON would join.
+            if _MARK not in text and "\\ud" not in text:
+                return text
         return _dumps(Writer(path).write(value))
     except RecursionError:
         raise SerializationError(path, type(value).__qualname__, "it is nested too deep, or contains itself") from None
+
+
+def splits(text: str) -> bool:
+    """Whether JSON would join characters of a text: the two halves of a surrogate pair, each on its own."""
+    return not text.isascii() and _HALVES.search(text) is not None
 
 
 def _is_plain(value: Any) -> bool:
@@ -254,8 +282,15 @@ def decode(text: str, *, unresolved: Literal["raise", "show"] = "raise") -> Any:
 
 
 def same(first: str, second: str) -> bool:
-    """Whether two encoded texts mean equal values. The order of a dict's keys does not count; no class is resolved."""
-    return first == second or _canonical(_loads(first)) == _canonical(_loads(second))
+    """Whether two encoded texts mean equal values. The order of a dict's keys does not count; no class is resolved.
+
+    Raises:
+        SerializationError: one of them is damaged.
+    """
+    try:
+        return first == second or _canonical(_loads(first)) == _canonical(_loads(second))
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise SerializationError("stored value", "text", f"it is damaged: {error}") from error
 
 
 def _canonical(data: Any) -> Any:

@@ -54,7 +54,7 @@ def _write(value: BaseException, writer: Writer) -> Any:
 
 def _read(data: Any, reader: Reader) -> BaseException:
     args = [reader.read(item) for item in data["a"]]
-    cls = find_class(data["c"])
+    cls = find_class(data["c"], "exception")
     if cls is None or not issubclass(cls, BaseException):
         made: BaseException = UnresolvedError(data["c"].rpartition(":")[2], data["m"])
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import math
 import sys
 from typing import Any
 
@@ -85,7 +86,15 @@ def read_array(data: Any, reader: Reader) -> Any:
             made[number] = reader.read(item)
         return made.reshape(shape)
     dtype = np.lib.format.descr_to_dtype(_descr(data["dtype"]))
-    return np.ndarray(shape, dtype, bytearray(base64.b64decode(data["v"]))).copy()
+    content = bytearray(base64.b64decode(data["v"]))
+    # Bytes taken for objects would be taken for addresses; those are stored as items.
+    if dtype.hasobject:
+        raise ValueError(f"bytes can't be an array of dtype {dtype}")
+    if any(type(length) is not int or length < 0 for length in shape):
+        raise ValueError(f"{shape} is no shape")
+    if math.prod(shape) * dtype.itemsize != len(content):
+        raise ValueError(f"{len(content)} bytes don't fill an array of shape {shape} and dtype {dtype}")
+    return np.ndarray(shape, dtype, content)
 
 
 def _write_scalar(value: Any, writer: Writer) -> Any:

@@ -13,6 +13,7 @@ from wflab.clock import Alarm, Clock, VirtualClock
 from wflab.engine import current
 from wflab.engine.definitions import Workflow, catalogue
 from wflab.engine.run import LiveRun
+from wflab.engine.waiters import Waiters
 from wflab.engine.workers import LIVE_WORKERS, dead_workers
 from wflab.errors import WorldUnavailableError
 from wflab.world.protocol import Admission, Candidate, Lease, Open, RunRecord, Source, World
@@ -64,8 +65,7 @@ class Engine:
         self._stored: set[str] = set()
         self._versions: dict[str, Workflow[..., Any]] = {}
         self._refused: dict[str, set[str]] = {}
-        self._waiters: dict[str, list[asyncio.Future[None]]] = {}
-        self._quiet: list[asyncio.Future[None]] = []
+        self.waiters = Waiters(self.loop)
         self._tasks: set[asyncio.Task[Any]] = set()
         self._look_again = asyncio.Event()
         self._is_looking = False
@@ -100,9 +100,7 @@ class Engine:
         for task in ending:
             task.cancel()
         await asyncio.gather(*ending, return_exceptions=True)
-        for waiter in [waiter for waiters in self._waiters.values() for waiter in waiters]:
-            if not waiter.done():
-                waiter.set_exception(WorldUnavailableError(self.world.url, "its Lab was shut down", "open it again"))
+        self.waiters.fail(WorldUnavailableError(self.world.url, "its Lab was shut down", "open it again"))
         LIVE_WORKERS.discard(self.worker)
         await self.world.release_all(self.worker, now=self.clock.now_us())
 
@@ -261,7 +259,7 @@ class Engine:
         self._forget(run)
         self._versions.pop(run.run_id, None)
         self._refused.pop(run.run_id, None)
-        self.tell_waiters(run.run_id)
+        self.waiters.tell_end(run.run_id)
         self.check_quiet()
 
     def turn_ended(self) -> None:
@@ -295,7 +293,7 @@ class Engine:
             run.stop()
             self.run_ended(run)
         else:
-            self.tell_waiters(run_id)
+            self.waiters.tell_end(run_id)
 
     def missing_definition(self, record: RunRecord) -> str | None:
         """What an open run needs that this process does not have, while nobody advances it (R12)."""
@@ -309,27 +307,7 @@ class Engine:
             f"{record.definition[:8]}): define it again, or import its module"
         )
 
-    # -- waiting ---------------------------------------------------------------------------------------------
-
-    def end_of(self, run_id: str) -> asyncio.Future[None]:
-        """Done when the run has ended, here or elsewhere; ask the World whether it has ended already afterwards."""
-        waiter: asyncio.Future[None] = self.loop.create_future()
-        self._waiters.setdefault(run_id, []).append(waiter)
-        return waiter
-
-    def forget_waiter(self, run_id: str, waiter: asyncio.Future[None]) -> None:
-        """Nobody waits with it any more."""
-        waiters = self._waiters.get(run_id, [])
-        if waiter in waiters:
-            waiters.remove(waiter)
-        if not waiters:
-            self._waiters.pop(run_id, None)
-
-    def tell_waiters(self, run_id: str) -> None:
-        """The run has ended."""
-        for waiter in self._waiters.pop(run_id, ()):
-            if not waiter.done():
-                waiter.set_result(None)
+    # -- rest ------------------------------------------------------------------------------------------------
 
     @property
     def is_quiet(self) -> bool:
@@ -346,17 +324,12 @@ class Engine:
                 await asyncio.sleep(0)
             if self.is_quiet:
                 return
-            waiter: asyncio.Future[None] = self.loop.create_future()
-            self._quiet.append(waiter)
-            await waiter
+            await self.waiters.next_quiet()
 
     def check_quiet(self) -> None:
         """Tell who waits for quiet, if it is."""
-        if self._quiet and self.is_quiet:
-            waiting, self._quiet = self._quiet, []
-            for waiter in waiting:
-                if not waiter.done():
-                    waiter.set_result(None)
+        if self.waiters.is_quiet_awaited and self.is_quiet:
+            self.waiters.tell_quiet()
 
     async def skip_time(self) -> None:
         """On a virtual clock: once quiet, move it to the next alarm. Returns when there was one."""
@@ -367,9 +340,7 @@ class Engine:
             if due_us is not None:
                 self.clock.advance(max(0.0, (due_us - self.clock.now_us()) / 1e6))
                 return
-            waiter: asyncio.Future[None] = self.loop.create_future()
-            self._quiet.append(waiter)
-            await waiter
+            await self.waiters.next_quiet()
 
     # -- the background ----------------------------------------------------------------------------------------
 
@@ -403,7 +374,7 @@ class Engine:
                 await self._take(item)
 
     async def _look_at_waited(self) -> None:
-        watched = list(self._waiters)
+        watched = self.waiters.awaited_runs
         if len(self.live) != await self.world.held(self.worker):
             # A run that was cancelled elsewhere has lost its lease: its running steps must end.
             watched += self.live
